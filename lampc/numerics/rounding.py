@@ -1,0 +1,47 @@
+"""Rounding onto the grid of a format, the readable reference of every faster form (lampattention.md §2)."""
+
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from lampc.numerics.arrays import F32, Words
+from lampc.numerics.formats import E4M3, FloatFormat
+
+Rounding: TypeAlias = Literal["rne", "rtz", "stochastic"]
+
+
+def round_to(x: npt.ArrayLike, fmt: FloatFormat, rounding: Rounding = "rne", words: Words | None = None) -> F32:
+    """
+    `x` on the grid of `fmt`, rounded once.
+
+    x         float32 or float64 of any shape (a float64 value goes straight to the grid, not through float32)
+    rounding  `rne` to nearest, ties to even; `rtz` towards zero; `stochastic` away from zero iff words/2^32 is less
+              than the share of the step already covered
+    words     uint32, broadcastable to `x`: the random words of `stochastic`
+    returns   float32: saturated at the largest finite value, NaN stays NaN, a zero is +0; an unsigned format turns
+              what is below zero into 0
+
+    Raises ValueError if `stochastic` comes without words.
+    """
+    value = np.asarray(x, np.float64)
+    size = np.minimum(np.abs(value), fmt.max_finite)
+    exponent = np.maximum(np.frexp(size)[1] - 1, fmt.min_exponent)
+    steps = np.ldexp(size, fmt.mantissa_bits - exponent)
+    if rounding == "rne":
+        steps = np.rint(steps)
+    elif rounding == "rtz":
+        steps = np.floor(steps)
+    elif words is None:
+        raise ValueError("stochastic rounding needs random words")
+    else:
+        below = np.floor(steps)
+        steps = below + (words < (steps - below) * 2.0**32)
+    size = np.ldexp(steps, exponent - fmt.mantissa_bits)
+    negative = -size if fmt.signed else np.zeros_like(size)
+    return np.add(np.where(value < 0, negative, size), 0.0).astype(np.float32)
+
+
+def truncate(x: npt.ArrayLike, fmt_cut: FloatFormat = E4M3) -> F32:
+    """The maximum for low shifts: mantissa bits dropped, saturating (lampattention.md §4.6, `shift = truncate`)."""
+    return round_to(x, fmt_cut, "rtz")
