@@ -5,7 +5,7 @@ A random word is a pure function of a seed and a position, so every engine round
 Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +39,12 @@ class RandomSite:
     query_start: Ints
     key_start: Ints
     step: int = 0
+
+    def part(self, items: slice) -> "RandomSite":
+        """The site of some of the lanes."""
+        return replace(
+            self, stream=self.stream[items], query_start=self.query_start[items], key_start=self.key_start[items]
+        )
 
     def words(self, keys: int, rows: int, step: int | None = None) -> Words:
         """uint32 [n, keys, rows]: one word per entry of the tile at `step` (default: the site's own)."""

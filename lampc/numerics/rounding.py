@@ -45,3 +45,26 @@ def round_to(x: npt.ArrayLike, fmt: FloatFormat, rounding: Rounding = "rne", wor
 def truncate(x: npt.ArrayLike, fmt_cut: FloatFormat = E4M3) -> F32:
     """The maximum for low shifts: mantissa bits dropped, saturating (lampattention.md §4.6, `shift = truncate`)."""
     return round_to(x, fmt_cut, "rtz")
+
+
+def round_in_place(x: F32, fmt: FloatFormat) -> None:
+    """
+    `round_to(x, fmt)` written back into the contiguous float32 array `x`: the form that vectorises, for signed formats.
+
+    In a narrow exponent range, adding and subtracting 1.5 * 2^(23-m) times the power of two below |x| leaves m bits.
+    With FP32's range that sum would overflow, but there a format is FP32 with 23-m bits less, subnormals included.
+    """
+    bits = x.view(np.int32)
+    if fmt.min_exponent == -126:
+        dropped = 23 - fmt.mantissa_bits
+        size = bits & 0x7FFFFFFF
+        largest = np.float32(fmt.max_finite).view(np.int32)
+        rounded = np.minimum((size + ((1 << (dropped - 1)) - 1) + ((size >> dropped) & 1)) & -(1 << dropped), largest)
+        np.copyto(bits, np.where(size > 0x7F800000, 0x7FC00000, rounded | (bits & ~0x7FFFFFFF)))
+        x += np.float32(0)  # -0 becomes +0
+        return
+    np.clip(x, np.float32(-fmt.max_finite), np.float32(fmt.max_finite), out=x)
+    power = np.maximum(bits & 0x7F800000, np.float32(fmt.min_normal).view(np.int32)).view(np.float32)
+    power *= np.float32(1.5 * 2.0 ** (23 - fmt.mantissa_bits))
+    x += power
+    x -= power

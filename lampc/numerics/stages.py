@@ -1,0 +1,81 @@
+"""The two look-ahead stages and the exponentials between them: the NumPy form (lampattention.md §4.4-§4.8)."""
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from lampc.numerics.arrays import F32, Bools
+from lampc.numerics.exponentials import exp_to
+from lampc.numerics.formats import FloatFormat
+from lampc.numerics.rounding import round_to
+
+
+def subblock_max(y: F32, live: Bools, nk: int) -> F32:
+    """See `lampc.numerics.kernels.subblock_max`."""
+    n, keys, rows = y.shape
+    masked = np.where(live, y, np.float32(-np.inf))
+    return masked.reshape(n, nk, keys // nk, rows).max(axis=2, initial=-np.inf)
+
+
+def threat_order(top: F32, mu: F32) -> npt.NDArray[np.int8]:
+    """See `lampc.numerics.kernels.threat_order`."""
+    threat = top - mu[:, None, :]
+    threat[np.isnan(threat)] = np.inf
+    threat[top == -np.inf] = -np.inf
+    return np.argsort(-threat.max(axis=2, initial=-np.inf), axis=1, stable=True).astype(np.int8)
+
+
+def is_unsafe(ymax: F32, muh: F32, any_live: Bools, delta: np.float32) -> Bools:
+    """See `lampc.numerics.kernels.is_unsafe`."""
+    unsafe = any_live & ~(muh > ymax + np.abs(muh) * delta)
+    return np.logical_or.reduce(unsafe, axis=1)
+
+
+def shift_exp(
+    y: F32, live: Bools, m: F32, shift_fmt: FloatFormat | None, exp_fmt: FloatFormat | None, clamp: bool
+) -> F32:
+    """See `lampc.numerics.kernels.shift_exp`."""
+    s = m[:, None, :] - y
+    if shift_fmt is not None:
+        s = round_to(s, shift_fmt if clamp else replace(shift_fmt, signed=True))
+    elif clamp:
+        s = np.maximum(s, np.float32(0))
+    return np.where(live, exp_to(s, exp_fmt), np.float32(0))
+
+
+def stage2_weights(omegah: F32, e: F32, live: Bools, nk: int) -> F32:
+    """See `lampc.numerics.kernels.stage2_weights`."""
+    n, keys, rows = e.shape
+    bk = keys // nk
+    xi = np.zeros((n, nk, rows), np.float32)
+    for i in range(keys):
+        added = xi[:, i // bk] + (omegah - e[:, i]) * e[:, i]
+        xi[:, i // bk] = np.where(live[:, i], added, xi[:, i // bk])
+    return xi
+
+
+def keep_low(xi: F32, omegah: F32, free: npt.NDArray[np.uint8], tau: np.float32, tie: str) -> npt.NDArray[np.uint8]:
+    """See `lampc.numerics.kernels.keep_low`."""
+    if tau >= 1:
+        return free.copy()
+    n, nk, rows = xi.shape
+    square = omegah * omegah
+    votes = ~np.isnan(omegah)
+    counts = votes & (square > 0) & (square < np.inf)
+    best = np.zeros(n, np.uint8)
+    best_rank = np.full((n, 3), -np.inf)
+    for kept in range(1 << nk):
+        x = np.zeros((n, rows), np.float32)
+        for theta in range(nk):
+            if kept >> theta & 1:
+                x += xi[:, theta]
+        feasible = ((kept & ~free) == 0) & ((x <= tau * square) | ~votes).all(axis=1)
+        slack = np.where(counts, x / square, 0).max(axis=1, initial=0) if tie == "slack" else np.zeros(n)
+        # Largest set, then smallest slack, then smallest recompute mask.
+        rank = np.stack([np.full(n, kept.bit_count()), -slack, -(free & ~np.uint8(kept)).astype(np.float64)], axis=1)
+        differs = rank != best_rank
+        first = np.argmax(differs, axis=1)
+        better = feasible & differs.any(axis=1) & (rank[np.arange(n), first] > best_rank[np.arange(n), first])
+        best[better], best_rank[better] = kept, rank[better]
+    return best
