@@ -195,9 +195,7 @@ def is_unsafe(ymax: F32, muh: F32, any_live: Bools, delta: float) -> Bools:
         return plain_stages.is_unsafe(_f32(ymax), _f32(muh), _bools(any_live, ymax.shape), np.float32(delta))
 
 
-def shift_exp(
-    y: F32, live: Bools, m: F32, shift_fmt: FloatFormat | None, exp_fmt: FloatFormat | None, *, clamp: bool
-) -> F32:
+def shift_exp(y: F32, live: Bools, m: F32, shift_fmt: FloatFormat | None, exp_fmt: FloatFormat | None, *, clamp: bool) -> F32:
     """
     Exponentials of shifted logits: s = round(f32(m - y)) to `shift_fmt`, E = round(exp(-s)) to `exp_fmt`; dead: 0.
 
@@ -231,9 +229,7 @@ def stage2_weights(omegah: F32, e: F32, live: Bools, nk: int) -> F32:
         return plain_stages.stage2_weights(_f32(omegah), _f32(e), _bools(live, e.shape), nk)
 
 
-def keep_low(
-    xi: F32, omegah: F32, free: npt.NDArray[np.uint8], tau: float, tie: Tie = "slack"
-) -> npt.NDArray[np.uint8]:
+def keep_low(xi: F32, omegah: F32, free: npt.NDArray[np.uint8], tau: float, tie: Tie = "slack") -> npt.NDArray[np.uint8]:
     """
     Stage 2's choice: which sub-blocks stay low.
 

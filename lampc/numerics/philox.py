@@ -42,9 +42,7 @@ class RandomSite:
 
     def part(self, items: slice) -> "RandomSite":
         """The site of some of the lanes."""
-        return replace(
-            self, stream=self.stream[items], query_start=self.query_start[items], key_start=self.key_start[items]
-        )
+        return replace(self, stream=self.stream[items], query_start=self.query_start[items], key_start=self.key_start[items])
 
     def words(self, keys: int, rows: int, step: int | None = None) -> Words:
         """uint32 [n, keys, rows]: one word per entry of the tile at `step` (default: the site's own)."""

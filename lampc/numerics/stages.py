@@ -32,9 +32,7 @@ def is_unsafe(ymax: F32, muh: F32, any_live: Bools, delta: np.float32) -> Bools:
     return np.logical_or.reduce(unsafe, axis=1)
 
 
-def shift_exp(
-    y: F32, live: Bools, m: F32, shift_fmt: FloatFormat | None, exp_fmt: FloatFormat | None, clamp: bool
-) -> F32:
+def shift_exp(y: F32, live: Bools, m: F32, shift_fmt: FloatFormat | None, exp_fmt: FloatFormat | None, clamp: bool) -> F32:
     """See `lampc.numerics.kernels.shift_exp`."""
     s = m[:, None, :] - y
     if shift_fmt is not None:
