@@ -33,17 +33,22 @@ def pass_page(passes: list[type[ModulePass]]) -> str:
     contents = [[f"[`{each.name}`](#{each.name})", inline(summary(docstring(each)))] for each in passes]
     parts = [_INTRODUCTION, table(["pass", "what it does"], contents)]
     for each in passes:
-        rows = [
-            [f"`{option.name}`", option.type, "required" if option.default is None else option.default, inline(option.meaning)]
-            for option in pass_options(each)
-        ]
         parts += [
             f"## `{each.name}`",
             markdown(docstring(each)),
-            table(["option", "type", "default", "meaning"], rows),
+            _options_table(pass_options(each)),
             f"Defined in `{each.__module__.removeprefix('lampc.').replace('.', '/')}.py`.",
         ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _options_table(options: list[Option]) -> str:
+    """Options that the docstring explains in prose have no meaning of their own; without any, there is no such column."""
+    rows = [[f"`{o.name}`", o.type, "required" if o.default is None else o.default] for o in options]
+    if not any(option.meaning for option in options):
+        return table(["option", "type", "default"], rows)
+    meanings = [inline(option.meaning) for option in options]
+    return table(["option", "type", "default", "meaning"], [[*row, m] for row, m in zip(rows, meanings, strict=True)])
 
 
 def pass_options(each: type[ModulePass]) -> list[Option]:
