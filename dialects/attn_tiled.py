@@ -90,6 +90,8 @@ class SplitMaskOp(IRDLOperation):
     live = result_def(TensorType)
     bias = result_def(TensorType)
     threshold = prop_def(FloatAttr)
+    queries = prop_def(IntegerAttr)
+    keys = prop_def(IntegerAttr)
     masked_value = opt_prop_def(FloatAttr)
     causal = opt_prop_def(UnitAttr)
     causal_offset = opt_prop_def(IntegerAttr)
@@ -292,6 +294,9 @@ class ScaleQueryOp(IRDLOperation):
     traits = traits_def(Pure())
     assembly_format = "$query attr-dict `:` type($result)"
 
+    def __init__(self, query: SSAValue, scale: FloatAttr):
+        super().__init__(operands=[query], result_types=[query.type], properties={"scale": scale})
+
 
 @irdl_op_definition
 class SoftmaxInitOp(IRDLOperation):
@@ -438,11 +443,13 @@ class SoftCapOp(IRDLOperation):
     T: ClassVar = VarConstraint("T", BaseAttr(TensorType))
     scores = operand_def(T)
     result = result_def(T)
+    sub_block = opt_operand_def(IndexType)
     cap = prop_def(FloatAttr)
     rounding = opt_prop_def(StringAttr)
+    seed = opt_prop_def(IntegerAttr)
     irdl_options = (ParsePropInAttrDict(),)
     traits = traits_def(Pure())
-    assembly_format = "$scores attr-dict `:` type($result)"
+    assembly_format = "$scores (`at` $sub_block^)? attr-dict `:` type($result)"
 
 
 @irdl_op_definition
@@ -458,6 +465,7 @@ class AddBiasOp(IRDLOperation):
     sub_block = opt_operand_def(IndexType)
     result = result_def(T)
     rounding = opt_prop_def(StringAttr)
+    seed = opt_prop_def(IntegerAttr)
     irdl_options = (ParsePropInAttrDict(),)
     traits = traits_def(Pure())
     assembly_format = (

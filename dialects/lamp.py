@@ -10,7 +10,7 @@ Source: docs/lampattention.md section 4; arXiv 2609.39361.
 from collections.abc import Sequence
 from typing import ClassVar, Self
 
-from xdsl.dialects.builtin import FloatAttr, IndexType, IntAttr, IntegerAttr, StringAttr, TensorType, f32
+from xdsl.dialects.builtin import FloatAttr, IndexType, IntegerAttr, StringAttr, TensorType, f32
 from xdsl.ir import Attribute, Dialect, Region, SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
@@ -218,7 +218,7 @@ class RecomputeUnsafeOp(IRDLOperation):
         sub_blocks = SSAValue.get(order, type=OrderType).type.sub_blocks
         super().__init__(
             operands=[order, top, maximum, live],
-            result_types=[scores, SSAValue.get(maximum).type, MaskType(IntAttr(sub_blocks.data))],
+            result_types=[scores, SSAValue.get(maximum).type, MaskType.of(sub_blocks.data)],
             properties={"delta": FloatAttr(delta, f32)},
             regions=[body],
         )

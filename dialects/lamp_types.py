@@ -113,6 +113,11 @@ class MaskType(ParametrizedAttribute, TypeAttribute):
     sub_blocks: IntAttr = param_def()
 
     @classmethod
+    def of(cls, sub_blocks: int) -> Self:
+        """The type for tiles of so many sub-blocks."""
+        return cls(IntAttr(sub_blocks))
+
+    @classmethod
     def parse_parameters(cls, parser: AttrParser) -> Sequence[Attribute]:
         return _parse_sub_blocks(parser)
 
@@ -129,6 +134,11 @@ class OrderType(ParametrizedAttribute, TypeAttribute):
 
     name = "lamp.order"
     sub_blocks: IntAttr = param_def()
+
+    @classmethod
+    def of(cls, sub_blocks: int) -> Self:
+        """The type for tiles of so many sub-blocks."""
+        return cls(IntAttr(sub_blocks))
 
     @classmethod
     def parse_parameters(cls, parser: AttrParser) -> Sequence[Attribute]:
