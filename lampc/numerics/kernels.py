@@ -7,16 +7,15 @@ rows. The engine is Numba where it can be imported, else NumPy; `set_engine` or 
 """
 
 import os
+from importlib import import_module
 from importlib.util import find_spec
-from typing import Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from lampc.errors import UsageError
-from lampc.numerics import accumulate as plain_accumulate
-from lampc.numerics import output as plain_output
-from lampc.numerics import stages as plain_stages
+from lampc.numerics import stages
 from lampc.numerics.arrays import F32, Bools, Ints
 from lampc.numerics.exponentials import exp_to
 from lampc.numerics.formats import FloatFormat
@@ -70,6 +69,11 @@ def engine() -> Literal["numba", "numpy"]:
     return "numpy" if _chosen == "numpy" else "numba"
 
 
+def _form(part: Literal["accumulate", "stages", "output"]) -> Any:
+    """The module of the engine in use; Numba's is imported on first need, since that takes a second."""
+    return import_module(f"lampc.numerics.{'numba_' if engine() == 'numba' else ''}{part}")
+
+
 def _f32(x: npt.ArrayLike) -> F32:
     return np.ascontiguousarray(x, np.float32)
 
@@ -117,7 +121,7 @@ def accumulate(
         raise ValueError("stochastic rounding needs a random site")
     args = (_f32(keys), _ints(key_index), _ints(key_start), _f32(queries), _ints(query_index))
     with np.errstate(over="ignore", invalid="ignore"):
-        return plain_accumulate.accumulate(*args, count, fmt, block, rounding, random)
+        return _form("accumulate").accumulate(*args, count, fmt, block, rounding, random)
 
 
 def soft_cap(
@@ -166,7 +170,7 @@ def subblock_max(y: F32, live: Bools, nk: int) -> F32:
     """
     if nk < 1 or y.shape[1] % nk:
         raise ValueError(f"{y.shape[1]} keys are not {nk} equal sub-blocks")
-    return plain_stages.subblock_max(_f32(y), _bools(live, y.shape), nk)
+    return _form("stages").subblock_max(_f32(y), _bools(live, y.shape), nk)
 
 
 def threat_order(top: F32, mu: F32) -> npt.NDArray[np.int8]:
@@ -179,7 +183,7 @@ def threat_order(top: F32, mu: F32) -> npt.NDArray[np.int8]:
              not contribute, mu = -inf gives +inf, NaN sorts as +inf. lampattention.md §4.4.
     """
     with np.errstate(over="ignore", invalid="ignore"):
-        return plain_stages.threat_order(_f32(top), _f32(mu))
+        return stages.threat_order(_f32(top), _f32(mu))
 
 
 def is_unsafe(ymax: F32, muh: F32, any_live: Bools, delta: float) -> Bools:
@@ -192,7 +196,7 @@ def is_unsafe(ymax: F32, muh: F32, any_live: Bools, delta: float) -> Bools:
                muh = -inf are not safe). lampattention.md §4.5.
     """
     with np.errstate(over="ignore", invalid="ignore"):
-        return plain_stages.is_unsafe(_f32(ymax), _f32(muh), _bools(any_live, ymax.shape), np.float32(delta))
+        return stages.is_unsafe(_f32(ymax), _f32(muh), _bools(any_live, ymax.shape), np.float32(delta))
 
 
 def shift_exp(y: F32, live: Bools, m: F32, shift_fmt: FloatFormat | None, exp_fmt: FloatFormat | None, *, clamp: bool) -> F32:
@@ -208,13 +212,13 @@ def shift_exp(y: F32, live: Bools, m: F32, shift_fmt: FloatFormat | None, exp_fm
     if not clamp and shift_fmt is not None and shift_fmt.min_exponent != -126:
         raise ValueError(f"shift format {shift_fmt.name} has no negative values; clamp them")
     with np.errstate(over="ignore", invalid="ignore"):
-        return plain_stages.shift_exp(_f32(y), _bools(live, y.shape), _f32(m), shift_fmt, exp_fmt, clamp)
+        return _form("stages").shift_exp(_f32(y), _bools(live, y.shape), _f32(m), shift_fmt, exp_fmt, clamp)
 
 
 def row_sum(start: F32, e: F32, live: Bools) -> F32:
     """`start` [n, rows] plus the live entries of e [n, keys, rows], in FP32, in key order. lampattention.md §4.7."""
     with np.errstate(over="ignore", invalid="ignore"):
-        return plain_output.row_sum(_f32(start), _f32(e), _bools(live, e.shape))
+        return _form("output").row_sum(_f32(start), _f32(e), _bools(live, e.shape))
 
 
 def stage2_weights(omegah: F32, e: F32, live: Bools, nk: int) -> F32:
@@ -226,7 +230,7 @@ def stage2_weights(omegah: F32, e: F32, live: Bools, nk: int) -> F32:
     if nk < 1 or e.shape[1] % nk:
         raise ValueError(f"{e.shape[1]} keys are not {nk} equal sub-blocks")
     with np.errstate(over="ignore", invalid="ignore"):
-        return plain_stages.stage2_weights(_f32(omegah), _f32(e), _bools(live, e.shape), nk)
+        return _form("stages").stage2_weights(_f32(omegah), _f32(e), _bools(live, e.shape), nk)
 
 
 def keep_low(xi: F32, omegah: F32, free: npt.NDArray[np.uint8], tau: float, tie: Tie = "slack") -> npt.NDArray[np.uint8]:
@@ -244,7 +248,7 @@ def keep_low(xi: F32, omegah: F32, free: npt.NDArray[np.uint8], tau: float, tie:
         raise ValueError(f"stage 2 takes at most 8 sub-blocks, not {xi.shape[1]}")
     bits = np.ascontiguousarray(free, np.uint8)
     with np.errstate(all="ignore"):
-        return plain_stages.keep_low(_f32(xi), _f32(omegah), bits, np.float32(tau), tie)
+        return _form("stages").keep_low(_f32(xi), _f32(omegah), bits, np.float32(tau), tie)
 
 
 def rescale(mu: F32, muh: F32) -> F32:
@@ -279,7 +283,7 @@ def update_output(acc: F32, scale: F32, e: F32, live: Bools, values: F32, value_
         raise ValueError(f"output rows have {acc.shape[2]} elements, values {values.shape[2]}")
     args = (_f32(acc), _f32(scale), _f32(e), _bools(live, e.shape), _f32(values), _ints(value_index), _ints(key_start))
     with np.errstate(over="ignore", invalid="ignore"):
-        return plain_output.update_output(*args)
+        return _form("output").update_output(*args)
 
 
 def normalise(acc: F32, omega: F32) -> F32:
@@ -291,8 +295,7 @@ def normalise(acc: F32, omega: F32) -> F32:
 def count_above_one(y: F32, live: Bools, muh: F32) -> Ints:
     """int64 [n]: live entries of y [n, keys, rows] with f32(muh - y) < 0, before rounding. lampattention.md §4.8."""
     with np.errstate(over="ignore", invalid="ignore"):
-        above = (_f32(muh)[:, None, :] - y < 0) & live
-    return np.count_nonzero(above, axis=(1, 2)).astype(np.int64)
+        return _form("stages").count_above_one(_f32(y), _bools(live, y.shape), _f32(muh))
 
 
 def count_saturated(y: F32, live: Bools, fmt: FloatFormat | None) -> tuple[Ints, F32]:
@@ -303,8 +306,5 @@ def count_saturated(y: F32, live: Bools, fmt: FloatFormat | None) -> tuple[Ints,
     returns  int64 [n] counts and float32 [n] largest |y| over live entries, 0 if there is none; NaN counts for neither.
              lampattention.md §6.
     """
-    size = np.where(live, np.abs(y), np.float32(0))
-    largest = np.fmax.reduce(size, axis=(1, 2), initial=np.float32(0))
-    top = np.inf if fmt is None else fmt.max_finite
-    saturated = np.count_nonzero(size == np.float32(top), axis=(1, 2)) if fmt is not None else np.zeros(len(y))
-    return saturated.astype(np.int64), largest.astype(np.float32)
+    top = np.float32(np.nan if fmt is None else fmt.max_finite)
+    return _form("stages").count_saturated(_f32(y), _bools(live, y.shape), top)

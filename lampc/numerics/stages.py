@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from lampc.numerics.arrays import F32, Bools
+from lampc.numerics.arrays import F32, Bools, Ints
 from lampc.numerics.exponentials import exp_to
 from lampc.numerics.formats import FloatFormat
 from lampc.numerics.rounding import round_to
@@ -77,3 +77,15 @@ def keep_low(xi: F32, omegah: F32, free: npt.NDArray[np.uint8], tau: np.float32,
         better = feasible & differs.any(axis=1) & (rank[np.arange(n), first] > best_rank[np.arange(n), first])
         best[better], best_rank[better] = kept, rank[better]
     return best
+
+
+def count_above_one(y: F32, live: Bools, muh: F32) -> Ints:
+    """See `lampc.numerics.kernels.count_above_one`."""
+    above = (muh[:, None, :] - y < 0) & live
+    return np.count_nonzero(above, axis=(1, 2)).astype(np.int64)
+
+
+def count_saturated(y: F32, live: Bools, top: np.float32) -> tuple[Ints, F32]:
+    """See `lampc.numerics.kernels.count_saturated`; `top` NaN: nothing saturates."""
+    size = np.where(live & ~np.isnan(y), np.abs(y), np.float32(0))
+    return np.count_nonzero(size == top, axis=(1, 2)).astype(np.int64), size.max(axis=(1, 2), initial=np.float32(0))

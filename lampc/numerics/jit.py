@@ -1,0 +1,169 @@
+"""
+How kernels are compiled, and the vectors they compute with.
+
+`Lanes` is a vector of 16 float32 that stays in registers (one 512-bit register where there are such, else several): LLVM's
+vectoriser gives up on loops of 16 rows, so the kernels say what they want. Every function below is one or two IEEE
+operations per lane. Nothing is contracted: c + k*q rounds twice.
+"""
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, TypeVar
+
+from lampc.numerics.arrays import F32
+
+# Neither package has types; Any keeps their names from spreading through strict checking.
+ir: Any = import_module("llvmlite.ir")
+llvm: Any = import_module("llvmlite.binding")
+numba: Any = import_module("numba")
+types: Any = import_module("numba.types")
+extending: Any = import_module("numba.extending")
+cgutils: Any = import_module("numba.core.cgutils")
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+LANES = 16
+"""Rows in one `Lanes`."""
+
+
+def kernel(function: F) -> F:
+    """Compile `function` on first use per argument types, keep the machine code on disk, run without interpreter lock."""
+    return numba.njit(cache=True, nogil=True, error_model="numpy")(function)
+
+
+class Lanes(types.Type):
+    """The Numba type of 16 float32 in registers."""
+
+    def __init__(self) -> None:
+        super().__init__(name="Lanes")  # pyright: ignore[reportUnknownMemberType]
+
+
+_LANES = Lanes()
+_INT = ir.IntType(32)
+_FLOATS = ir.VectorType(ir.FloatType(), LANES)
+_INTS = ir.VectorType(_INT, LANES)
+_FUSED = llvm.get_host_cpu_features().get("fma", False)
+
+
+@extending.register_model(Lanes)
+class LanesModel(extending.models.PrimitiveModel):
+    """Lanes are an LLVM vector."""
+
+    def __init__(self, manager: Any, numba_type: Any) -> None:
+        super().__init__(manager, numba_type, _FLOATS)  # pyright: ignore[reportUnknownMemberType]
+
+
+def _every(builder: Any, scalar: Any, vector_type: Any) -> Any:
+    undefined = ir.Constant(vector_type, ir.Undefined)
+    first = builder.insert_element(undefined, scalar, ir.Constant(_INT, 0))
+    return builder.shuffle_vector(first, undefined, ir.Constant(_INTS, [0] * LANES))
+
+
+def _constant(value: int) -> Any:
+    return ir.Constant(_INTS, [value] * LANES)
+
+
+def _address(context: Any, builder: Any, array_type: Any, array: Any, offset: Any) -> Any:
+    # No bounds check and no wrapping of negative offsets: the kernels guarantee both.
+    return builder.gep(context.make_array(array_type)(context, builder, array).data, [offset])
+
+
+def _zero_lanes(_typing: Any) -> Any:
+    def generate(_context: Any, _builder: Any, _signature: Any, _args: Any) -> Any:
+        return ir.Constant(_FLOATS, [0.0] * LANES)
+
+    return _LANES(), generate
+
+
+def _load_lanes(_typing: Any, array: Any, offset: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        address = _address(context, builder, signature.args[0], *args)
+        return builder.load(builder.bitcast(address, _FLOATS.as_pointer()), align=4)
+
+    return _LANES(array, types.intp), generate
+
+
+def _store_lanes(_typing: Any, array: Any, offset: Any, lanes: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        address = _address(context, builder, signature.args[0], args[0], args[1])
+        builder.store(args[2], builder.bitcast(address, _FLOATS.as_pointer()), align=4)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, lanes), generate
+
+
+def _plus_product(_typing: Any, total: Any, array: Any, offset: Any, lanes: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        scalar = builder.load(_address(context, builder, signature.args[1], args[1], args[2]))
+        return builder.fadd(args[0], builder.fmul(_every(builder, scalar, _FLOATS), args[3]))
+
+    return _LANES(_LANES, array, types.intp, _LANES), generate
+
+
+def _scaled(_typing: Any, lanes: Any, array: Any, offset: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        scalar = builder.load(_address(context, builder, signature.args[1], args[1], args[2]))
+        return builder.fmul(args[0], _every(builder, scalar, _FLOATS))
+
+    return _LANES(_LANES, array, types.intp), generate
+
+
+def _rounded(_typing: Any, lanes: Any, grid: Any) -> Any:
+    # The kind of grid is known from its type, so each has its own machine code and none a branch.
+    generate = (_keep, _round_unbounded, _round_bounded)[max(0, len(grid) - 1)]
+    return _LANES(_LANES, grid), generate
+
+
+def _keep(_context: Any, _builder: Any, _signature: Any, args: Any) -> Any:
+    return args[0]
+
+
+def _round_unbounded(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+    dropped, largest = (_every(builder, builder.extract_value(args[1], i), _INTS) for i in (0, 1))
+    bits = builder.bitcast(args[0], _INTS)
+    size = builder.and_(bits, _constant(0x7FFFFFFF))
+    odd = builder.and_(builder.lshr(size, dropped), _constant(1))
+    half = builder.sub(builder.shl(_constant(1), builder.sub(dropped, _constant(1))), _constant(1))
+    moved = builder.add(size, builder.add(half, odd))
+    moved = builder.shl(builder.lshr(moved, dropped), dropped)
+    moved = builder.select(builder.icmp_signed("<", largest, moved), largest, moved)
+    signed = builder.bitcast(builder.or_(moved, builder.and_(bits, _constant(-0x80000000))), _FLOATS)
+    nan = builder.fcmp_unordered("uno", args[0], args[0])
+    zero = ir.Constant(_FLOATS, [0.0] * LANES)
+    return builder.fadd(builder.select(nan, args[0], signed), zero)  # -0 becomes +0
+
+
+def _round_bounded(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+    largest, smallest, factor = (builder.extract_value(args[1], i) for i in range(3))
+    # Written so that NaN passes: the comparison is false and the value stays.
+    top, bottom = _every(builder, largest, _FLOATS), _every(builder, builder.fneg(largest), _FLOATS)
+    x = builder.select(builder.fcmp_ordered("<", top, args[0]), top, args[0])
+    x = builder.select(builder.fcmp_ordered(">", bottom, x), bottom, x)
+    power = builder.and_(builder.bitcast(x, _INTS), _constant(0x7F800000))
+    least = _every(builder, smallest, _INTS)
+    power = builder.bitcast(builder.select(builder.icmp_signed(">", least, power), least, power), _FLOATS)
+    factors = _every(builder, factor, _FLOATS)
+    if _FUSED:  # The product is exact, so fused and separate forms agree; fused is one instruction less.
+        shape = ir.FunctionType(_FLOATS, [_FLOATS] * 3)
+        fma = cgutils.get_or_insert_function(builder.module, shape, f"llvm.fma.v{LANES}f32")
+        return builder.call(fma, [builder.fneg(power), factors, builder.call(fma, [power, factors, x])])
+    magic = builder.fmul(power, factors)
+    return builder.fsub(builder.fadd(x, magic), magic)
+
+
+zero_lanes: Callable[[], Lanes] = extending.intrinsic(_zero_lanes)
+"""16 zeros."""
+load_lanes: Callable[[F32, int], Lanes] = extending.intrinsic(_load_lanes)
+"""16 elements of a contiguous array from an offset."""
+store_lanes: Callable[[F32, int, Lanes], None] = extending.intrinsic(_store_lanes)
+"""Write 16 elements to a contiguous array at an offset."""
+plus_product: Callable[[Lanes, F32, int, Lanes], Lanes] = extending.intrinsic(_plus_product)
+"""f32(total + f32(array[offset] * lanes)), two roundings."""
+scaled: Callable[[Lanes, F32, int], Lanes] = extending.intrinsic(_scaled)
+"""f32(lanes * array[offset])."""
+rounded: Callable[[Lanes, tuple[Any, ...]], Lanes] = extending.intrinsic(_rounded)
+"""
+Lanes on a grid, nearest-even, as `rounding.round_in_place` does it. The grid is () for FP32 itself,
+(int32 bits dropped, int32 bits of the largest value) for FP32's exponent range, or
+(float32 largest value, int32 bits of the smallest normal value, float32 1.5*2^(23-m)).
+"""

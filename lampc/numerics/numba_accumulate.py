@@ -1,0 +1,203 @@
+"""Key-query products accumulated in a narrow format: the Numba form (lampattention.md §4.2)."""
+
+from typing import Any
+
+import numpy as np
+
+from lampc.numerics.arrays import F32, Ints
+from lampc.numerics.formats import FloatFormat
+from lampc.numerics.jit import LANES, kernel, load_lanes, plus_product, rounded, store_lanes, zero_lanes
+from lampc.numerics.philox import RandomSite
+from lampc.numerics.rounding import Rounding
+from lampc.numerics.threads import spread
+
+_STEPS_PER_NS = 8.0
+_STEPS_PER_NS_GENERAL = 0.2
+
+
+def grid_of(fmt: FloatFormat | None) -> tuple[Any, ...]:
+    """The arguments of `jit.rounded` for a signed format."""
+    if fmt is None:
+        return ()
+    if fmt.min_exponent == -126:
+        return np.int32(23 - fmt.mantissa_bits), np.float32(fmt.max_finite).view(np.int32)
+    smallest = np.float32(fmt.min_normal).view(np.int32)
+    return np.float32(fmt.max_finite), smallest, np.float32(1.5 * 2.0 ** (23 - fmt.mantissa_bits))
+
+
+def accumulate(
+    keys: F32,
+    key_index: Ints,
+    key_start: Ints,
+    queries: F32,
+    query_index: Ints,
+    count: int,
+    fmt: FloatFormat | None,
+    block: int,
+    rounding: Rounding,
+    random: RandomSite | None,
+) -> F32:
+    """See `lampc.numerics.kernels.accumulate`."""
+    n, rows, d = len(key_index), queries.shape[1], queries.shape[2]
+    out = np.empty((n, count, rows), np.float32)
+    lanes = (keys, key_index, key_start, queries, query_index)
+    steps = count * -(-rows // LANES) * LANES * d
+    if block == 1 and (rounding == "rne" or fmt is None):
+        grid = grid_of(fmt)
+        spread(lambda first, last: _nearest(first, last, *lanes, grid, out), n, steps / _STEPS_PER_NS)
+        return out
+    mode = {"rne": 0, "rtz": 1, "stochastic": 2}[rounding] if fmt is not None else 3
+    spacing = (np.float32(0), np.int32(0), np.float32(0))
+    if fmt is not None:
+        smallest = np.float32(fmt.min_normal).view(np.int32)
+        spacing = (np.float32(fmt.max_finite), smallest, np.float32(2.0**-fmt.mantissa_bits))
+    none = np.zeros(n, np.int64)
+    counter = (np.uint64(0), none, none, none, 0)
+    if random is not None:
+        seed = np.uint64(random.seed & (1 << 64) - 1)
+        counter = (seed, random.stream, random.query_start, random.key_start, random.site)
+    spread(
+        lambda first, last: _general(first, last, *lanes, block, mode, spacing, counter, out),
+        n,
+        steps / _STEPS_PER_NS_GENERAL,
+    )
+    return out
+
+
+@kernel
+def copy_rows(table: F32, start: int, count: int, into: F32) -> None:
+    """Rows start .. +count of `table` [L, d] one after the other; rows outside it are 0."""
+    length, d = table.shape
+    for i in range(count):
+        for t in range(d):
+            into[i * d + t] = table[start + i, t] if 0 <= start + i < length else np.float32(0)
+
+
+@kernel
+def _nearest(
+    first: int,
+    last: int,
+    keys: F32,
+    key_index: Ints,
+    key_start: Ints,
+    queries: F32,
+    query_index: Ints,
+    grid: tuple[Any, ...],
+    out: F32,
+) -> None:
+    _, count, rows = out.shape
+    d = keys.shape[2]
+    padded_count = (count + 7) // 8 * 8
+    padded = np.zeros(padded_count * d, np.float32)
+    query = np.zeros(d * LANES, np.float32)
+    spare = np.zeros(8 * LANES, np.float32)
+    for a in range(first, last):
+        start = key_start[a]
+        inside = start >= 0 and start + padded_count <= keys.shape[1]
+        if not inside:
+            copy_rows(keys[key_index[a]], start, padded_count, padded)
+        tile = keys[key_index[a]].reshape(-1) if inside else padded
+        base = start * d if inside else 0
+        for first_row in range(0, rows, LANES):
+            width = min(LANES, rows - first_row)
+            for r in range(width):
+                for t in range(d):
+                    query[t * LANES + r] = queries[query_index[a], first_row + r, t]
+            # Eight sums in registers hide the latency of the eight dependent operations of a step.
+            for i in range(0, padded_count, 8):
+                c0 = c1 = c2 = c3 = c4 = c5 = c6 = c7 = zero_lanes()
+                at = base + i * d
+                for t in range(d):
+                    q = load_lanes(query, t * LANES)
+                    c0 = rounded(plus_product(c0, tile, at + t, q), grid)
+                    c1 = rounded(plus_product(c1, tile, at + t + d, q), grid)
+                    c2 = rounded(plus_product(c2, tile, at + t + 2 * d, q), grid)
+                    c3 = rounded(plus_product(c3, tile, at + t + 3 * d, q), grid)
+                    c4 = rounded(plus_product(c4, tile, at + t + 4 * d, q), grid)
+                    c5 = rounded(plus_product(c5, tile, at + t + 5 * d, q), grid)
+                    c6 = rounded(plus_product(c6, tile, at + t + 6 * d, q), grid)
+                    c7 = rounded(plus_product(c7, tile, at + t + 7 * d, q), grid)
+                whole = width == LANES and i + 8 <= count
+                into = out[a].reshape(-1) if whole else spare
+                put = i * rows + first_row if whole else 0
+                step = rows if whole else LANES
+                store_lanes(into, put, c0)
+                store_lanes(into, put + step, c1)
+                store_lanes(into, put + 2 * step, c2)
+                store_lanes(into, put + 3 * step, c3)
+                store_lanes(into, put + 4 * step, c4)
+                store_lanes(into, put + 5 * step, c5)
+                store_lanes(into, put + 6 * step, c6)
+                store_lanes(into, put + 7 * step, c7)
+                if not whole:
+                    for k in range(min(8, count - i)):
+                        for r in range(width):
+                            out[a, i + k, first_row + r] = spare[k * LANES + r]
+
+
+@kernel
+def _philox(seed: np.uint64, c0: int, c1: int, c2: int, c3: int) -> Any:
+    # As lampc.numerics.philox.philox, for one position.
+    low, shift = np.uint64(0xFFFFFFFF), np.uint64(32)
+    x0, x1, x2, x3 = np.uint64(c0) & low, np.uint64(c1) & low, np.uint64(c2) & low, np.uint64(c3) & low
+    k0, k1 = seed & low, seed >> shift
+    for _ in range(10):
+        p0 = x0 * np.uint64(0xD2511F53)
+        p1 = x2 * np.uint64(0xCD9E8D57)
+        x0, x1, x2, x3 = (p1 >> shift) ^ x1 ^ k0, p1 & low, (p0 >> shift) ^ x3 ^ k1, p0 & low
+        k0 = (k0 + np.uint64(0x9E3779B9)) & low
+        k1 = (k1 + np.uint64(0xBB67AE85)) & low
+    return x0
+
+
+@kernel
+def _round_scalar(x: Any, mode: int, spacing: tuple[Any, ...], word: Any) -> Any:
+    largest, smallest, unit = spacing
+    if mode == 3 or x != x:
+        return x
+    size = np.float32(min(abs(x), largest))
+    power = np.int32(max(np.int32(size.view(np.int32) & np.int32(0x7F800000)), smallest))
+    quantum = power.view(np.float32) * unit
+    steps = size / quantum
+    whole = np.float32(np.rint(steps)) if mode == 0 else np.float32(np.floor(steps))
+    if mode == 2 and word < np.float64(steps - whole) * 4294967296.0:
+        whole += np.float32(1)
+    size = whole * quantum
+    return (-size if x < 0 else size) + np.float32(0)
+
+
+@kernel
+def _general(
+    first: int,
+    last: int,
+    keys: F32,
+    key_index: Ints,
+    key_start: Ints,
+    queries: F32,
+    query_index: Ints,
+    block: int,
+    mode: int,
+    spacing: tuple[Any, ...],
+    counter: tuple[Any, ...],
+    out: F32,
+) -> None:
+    # Blocks of several terms, and the other roundings: plain loops, any shape.
+    _, count, rows = out.shape
+    length, d = keys.shape[1], keys.shape[2]
+    seed, stream, query_start, first_key, site = counter
+    for a in range(first, last):
+        for i in range(count):
+            key = key_start[a] + i
+            inside = 0 <= key < length
+            for r in range(rows):
+                c = np.float32(0)
+                for step in range((d + block - 1) // block):
+                    total = np.float32(0)
+                    for t in range(step * block, min(step * block + block, d)):
+                        k = keys[key_index[a], key, t] if inside else np.float32(0)
+                        total += k * queries[query_index[a], r, t]
+                    word = np.uint64(0)
+                    if mode == 2:
+                        word = _philox(seed, stream[a], query_start[a] + r, first_key[a] + i, step * 4 + site)
+                    c = _round_scalar(c + total, mode, spacing, word)
+                out[a, i, r] = c

@@ -1,0 +1,87 @@
+"""Sums of exponentials and the update of the output: the Numba form (lampattention.md §4.7, §4.9)."""
+
+import numpy as np
+
+from lampc.numerics.arrays import F32, Bools, Ints
+from lampc.numerics.jit import LANES, kernel, load_lanes, plus_product, scaled, store_lanes
+from lampc.numerics.numba_accumulate import copy_rows
+from lampc.numerics.threads import spread
+
+_TERMS_PER_NS = 8.0
+_ENTRIES_PER_NS = 1.0
+
+
+def row_sum(start: F32, e: F32, live: Bools) -> F32:
+    """See `lampc.numerics.kernels.row_sum`."""
+    out = start.copy()
+    spread(lambda first, last: _row_sum(first, last, e, live, out), len(e), e[0].size / _ENTRIES_PER_NS)
+    return out
+
+
+def update_output(acc: F32, scale: F32, e: F32, live: Bools, values: F32, value_index: Ints, key_start: Ints) -> F32:
+    """See `lampc.numerics.kernels.update_output`."""
+    out = np.empty_like(acc)
+    args = (acc, scale, e, live, values, value_index, key_start, out)
+    spread(lambda first, last: _update(first, last, *args), len(e), e[0].size * acc.shape[2] / _TERMS_PER_NS)
+    return out
+
+
+@kernel
+def _row_sum(first: int, last: int, e: F32, live: Bools, out: F32) -> None:
+    for a in range(first, last):
+        for i in range(e.shape[1]):
+            for r in range(e.shape[2]):
+                added = out[a, r] + e[a, i, r]
+                out[a, r] = added if live[a, i, r] else out[a, r]
+
+
+@kernel
+def _update(
+    first: int,
+    last: int,
+    acc: F32,
+    scale: F32,
+    e: F32,
+    live: Bools,
+    values: F32,
+    value_index: Ints,
+    key_start: Ints,
+    out: F32,
+) -> None:
+    _, keys, rows = e.shape
+    dv = values.shape[2]
+    padded = np.zeros(keys * dv, np.float32)
+    fours = dv // (4 * LANES) * (4 * LANES)
+    for a in range(first, last):
+        start = key_start[a]
+        inside = start >= 0 and start + keys <= values.shape[1]
+        if not inside:
+            copy_rows(values[value_index[a]], start, keys, padded)
+        tile = values[value_index[a]].reshape(-1) if inside else padded
+        base = start * dv if inside else 0
+        old, new = acc[a].reshape(-1), out[a].reshape(-1)
+        weight, factor, alive = e[a].reshape(-1), scale[a], live[a].reshape(-1)
+        for r in range(rows):
+            for c in range(0, fours, 4 * LANES):
+                at = r * dv + c
+                o0 = scaled(load_lanes(old, at), factor, r)
+                o1 = scaled(load_lanes(old, at + LANES), factor, r)
+                o2 = scaled(load_lanes(old, at + 2 * LANES), factor, r)
+                o3 = scaled(load_lanes(old, at + 3 * LANES), factor, r)
+                for i in range(keys):
+                    if alive[i * rows + r]:
+                        v = base + i * dv + c
+                        o0 = plus_product(o0, weight, i * rows + r, load_lanes(tile, v))
+                        o1 = plus_product(o1, weight, i * rows + r, load_lanes(tile, v + LANES))
+                        o2 = plus_product(o2, weight, i * rows + r, load_lanes(tile, v + 2 * LANES))
+                        o3 = plus_product(o3, weight, i * rows + r, load_lanes(tile, v + 3 * LANES))
+                store_lanes(new, at, o0)
+                store_lanes(new, at + LANES, o1)
+                store_lanes(new, at + 2 * LANES, o2)
+                store_lanes(new, at + 3 * LANES, o3)
+            for c in range(fours, dv):
+                total = old[r * dv + c] * factor[r]
+                for i in range(keys):
+                    if alive[i * rows + r]:
+                        total += weight[i * rows + r] * tile[base + i * dv + c]
+                new[r * dv + c] = total

@@ -1,0 +1,235 @@
+"""The two look-ahead stages and the exponentials between them: the Numba form (lampattention.md §4.4-§4.8)."""
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lampc.numerics import stages
+from lampc.numerics.arrays import F32, F64, Bools, Ints
+from lampc.numerics.encoding import decode
+from lampc.numerics.exponentials import exp_table
+from lampc.numerics.formats import FloatFormat
+from lampc.numerics.jit import kernel
+from lampc.numerics.threads import spread
+
+_ENTRIES_PER_NS = 1.0
+_CHUNK = 16
+
+
+def subblock_max(y: F32, live: Bools, nk: int) -> F32:
+    """See `lampc.numerics.kernels.subblock_max`."""
+    out = np.full((len(y), nk, y.shape[2]), -np.inf, np.float32)
+    spread(lambda first, last: _subblock_max(first, last, y, live, out), len(y), y[0].size / _ENTRIES_PER_NS)
+    return out
+
+
+def shift_exp(y: F32, live: Bools, m: F32, shift_fmt: FloatFormat | None, exp_fmt: FloatFormat | None, clamp: bool) -> F32:
+    """See `lampc.numerics.kernels.shift_exp`."""
+    out = np.empty_like(y)
+    bounded = [fmt is not None and fmt.min_exponent != -126 for fmt in (shift_fmt, exp_fmt)]
+    if any(bounded) and not (clamp and all(bounded)):
+        return stages.shift_exp(y, live, m, shift_fmt, exp_fmt, clamp)
+    if shift_fmt is not None and exp_fmt is not None and all(bounded):
+        smallest = np.float32(shift_fmt.min_normal).view(np.int32)
+        grid = (
+            np.float32(shift_fmt.max_finite),
+            smallest,
+            np.float32(1.5 * 2.0 ** (23 - shift_fmt.mantissa_bits)),
+            np.float32(1 / shift_fmt.min_subnormal),
+            np.int32(23 - shift_fmt.mantissa_bits),
+        )
+        table = _exp_values(shift_fmt, exp_fmt)
+        spread(lambda first, last: _look_up(first, last, y, live, m, grid, table, out), len(y), y[0].size / 0.5)
+        return out
+
+    def run(first: int, last: int) -> None:
+        # NumPy's exp is the one every engine uses; a few lanes at a time stay in cache.
+        power = np.empty((_CHUNK, *y.shape[1:]), np.float64)
+        dropped = np.int32(0 if shift_fmt is None else 23 - shift_fmt.mantissa_bits)
+        largest = np.float32(np.inf if shift_fmt is None else shift_fmt.max_finite)
+        for low in range(first, last, _CHUNK):
+            high = min(low + _CHUNK, last)
+            part = power[: high - low]
+            _minus_shift(low, high, y, m, dropped, largest, clamp, part)
+            with np.errstate(over="ignore", under="ignore"):
+                np.exp(part, out=part)
+                if exp_fmt is None:
+                    out[low:high] = np.where(live[low:high], part, 0)
+                else:
+                    _round_exp(low, high, part, live, exp_fmt.mantissa_bits, exp_fmt.max_finite, out)
+
+    spread(run, len(y), y[0].size / 0.2)
+    return out
+
+
+def stage2_weights(omegah: F32, e: F32, live: Bools, nk: int) -> F32:
+    """See `lampc.numerics.kernels.stage2_weights`."""
+    xi = np.zeros((len(e), nk, e.shape[2]), np.float32)
+    spread(lambda first, last: _weights(first, last, omegah, e, live, xi), len(e), e[0].size / _ENTRIES_PER_NS)
+    return xi
+
+
+def keep_low(xi: F32, omegah: F32, free: npt.NDArray[np.uint8], tau: np.float32, tie: str) -> npt.NDArray[np.uint8]:
+    """See `lampc.numerics.kernels.keep_low`."""
+    if tau >= 1:
+        return free.copy()
+    out = np.zeros(len(xi), np.uint8)
+    _keep_low(xi, omegah, free, tau, tie == "slack", out)
+    return out
+
+
+def count_above_one(y: F32, live: Bools, muh: F32) -> Ints:
+    """See `lampc.numerics.kernels.count_above_one`."""
+    out = np.zeros(len(y), np.int64)
+    spread(lambda first, last: _above_one(first, last, y, live, muh, out), len(y), y[0].size / _ENTRIES_PER_NS)
+    return out
+
+
+def count_saturated(y: F32, live: Bools, top: np.float32) -> tuple[Ints, F32]:
+    """See `lampc.numerics.kernels.count_saturated`; `top` NaN: nothing saturates."""
+    counts, largest = np.zeros(len(y), np.int64), np.zeros(len(y), np.float32)
+    bits = top.view(np.int32)
+    spread(lambda first, last: _saturated(first, last, y, live, bits, counts, largest), len(y), y[0].size / _ENTRIES_PER_NS)
+    return counts, largest
+
+
+@lru_cache(maxsize=16)
+def _exp_values(shift_fmt: FloatFormat, exp_fmt: FloatFormat) -> F32:
+    return decode(exp_table(shift_fmt, exp_fmt), exp_fmt)
+
+
+@kernel
+def _subblock_max(first: int, last: int, y: F32, live: Bools, top: F32) -> None:
+    _, nk, rows = top.shape
+    bk = y.shape[1] // nk
+    for a in range(first, last):
+        for i in range(y.shape[1]):
+            for r in range(rows):
+                best, value = top[a, i // bk, r], y[a, i, r]
+                # The second comparison takes a NaN, the first keeps it.
+                top[a, i // bk, r] = value if live[a, i, r] and best == best and not value <= best else best
+
+
+@kernel
+def _look_up(first: int, last: int, y: F32, live: Bools, m: F32, grid: tuple[Any, ...], table: F32, out: F32) -> None:
+    largest, smallest, factor, per_step, dropped = grid
+    offset = (smallest >> dropped) - (1 << (23 - dropped))
+    nan_code = len(table) - 1
+    for a in range(first, last):
+        for i in range(y.shape[1]):
+            for r in range(y.shape[2]):
+                exact = m[a, r] - y[a, i, r]
+                s = np.float32(max(min(exact, largest), np.float32(0)) if exact == exact else np.float32(0))
+                power = np.int32(max(np.int32(s.view(np.int32) & np.int32(0x7F800000)), smallest))
+                magic = power.view(np.float32) * factor
+                s_round = np.float32((s + magic) - magic)
+                bits = s_round.view(np.int32)
+                code = (bits >> dropped) - offset if bits >= smallest else np.int64(s_round * per_step)
+                code = code if exact == exact else nan_code
+                out[a, i, r] = table[code] if live[a, i, r] else np.float32(0)
+
+
+@kernel
+def _minus_shift(first: int, last: int, y: F32, m: F32, dropped: np.int32, largest: np.float32, clamp: bool, out: F64) -> None:
+    # -s for FP32's exponent range: see rounding.round_in_place. Nothing is dropped under FP32 itself.
+    half = np.int32((1 << (dropped - 1)) - 1) if dropped > 0 else np.int32(0)
+    for a in range(first, last):
+        for i in range(y.shape[1]):
+            for r in range(y.shape[2]):
+                s = np.float32(m[a, r] - y[a, i, r])
+                bits = s.view(np.int32)
+                size = np.int32(bits & np.int32(0x7FFFFFFF))
+                odd = np.int32((size >> dropped) & 1) if dropped > 0 else np.int32(0)
+                moved = np.int32(((size + half + odd) >> dropped) << dropped)
+                kept = np.float32(min(moved.view(np.float32), largest))
+                kept = -kept if s < 0 else kept
+                kept = np.float32(0) if clamp and kept < 0 else kept
+                out[a - first, i, r] = -(kept if s == s else s)
+
+
+@kernel
+def _round_exp(first: int, last: int, exact: F64, live: Bools, mantissa_bits: int, largest: float, out: F32) -> None:
+    # Values of exp in float64 (positive, infinite or NaN) straight to FP32's exponent range and m bits.
+    dropped = 52 - mantissa_bits
+    smallest = 2.0**-126
+    magic = 1.5 * 2.0 ** (dropped - 126)
+    for a in range(first, last):
+        for i in range(out.shape[1]):
+            for r in range(out.shape[2]):
+                value = np.float64(exact[a - first, i, r])
+                bits = value.view(np.int64)
+                even = (bits >> dropped) & 1
+                moved = np.int64(((bits + (1 << (dropped - 1)) - 1 + even) >> dropped) << dropped)
+                normal = min(moved.view(np.float64), largest)
+                result = (value + magic) - magic if value < smallest else normal
+                result = result if value == value else value
+                out[a, i, r] = np.float32(result) if live[a, i, r] else np.float32(0)
+
+
+@kernel
+def _weights(first: int, last: int, omegah: F32, e: F32, live: Bools, xi: F32) -> None:
+    bk = e.shape[1] // xi.shape[1]
+    for a in range(first, last):
+        for i in range(e.shape[1]):
+            for r in range(e.shape[2]):
+                added = xi[a, i // bk, r] + (omegah[a, r] - e[a, i, r]) * e[a, i, r]
+                xi[a, i // bk, r] = added if live[a, i, r] else xi[a, i // bk, r]
+
+
+@kernel
+def _keep_low(
+    xi: F32, omegah: F32, free: npt.NDArray[np.uint8], tau: np.float32, by_slack: bool, out: npt.NDArray[np.uint8]
+) -> None:
+    n, nk, rows = xi.shape
+    for a in range(n):
+        allowed = np.int64(free[a])
+        best, best_size, best_slack = np.int64(0), -1, np.float32(0)
+        # Descending sets are ascending recompute masks: the first of equals wins.
+        kept = allowed
+        while True:
+            size = 0
+            for theta in range(nk):
+                size += (kept >> theta) & 1
+            if size >= best_size and (by_slack or size > best_size):
+                feasible, slack = True, np.float32(0)
+                for r in range(rows):
+                    square = omegah[a, r] * omegah[a, r]
+                    x = np.float32(0)
+                    for theta in range(nk):
+                        if (kept >> theta) & 1:
+                            x += xi[a, theta, r]
+                    if omegah[a, r] == omegah[a, r] and not x <= tau * square:
+                        feasible = False
+                        break
+                    if square > 0 and square < np.inf:
+                        slack = max(slack, np.float32(x / square))
+                if feasible and (size > best_size or slack < best_slack):
+                    best, best_size, best_slack = kept, size, slack
+            if kept == 0 or (best == allowed and best_size >= 0):
+                break
+            kept = (kept - 1) & allowed
+        out[a] = best
+
+
+@kernel
+def _above_one(first: int, last: int, y: F32, live: Bools, muh: F32, out: Ints) -> None:
+    for a in range(first, last):
+        for i in range(y.shape[1]):
+            for r in range(y.shape[2]):
+                out[a] += 1 if live[a, i, r] and muh[a, r] - y[a, i, r] < 0 else 0
+
+
+@kernel
+def _saturated(first: int, last: int, y: F32, live: Bools, top: np.int32, counts: Ints, largest: F32) -> None:
+    for a in range(first, last):
+        most = np.int32(0)
+        for i in range(y.shape[1]):
+            for r in range(y.shape[2]):
+                # Bits of positive values order as they do; NaN lies beyond infinity.
+                bits = np.int32(np.float32(y[a, i, r]).view(np.int32) & np.int32(0x7FFFFFFF))
+                size = bits if live[a, i, r] and bits <= np.int32(0x7F800000) else np.int32(0)
+                most = size if size > most else most
+                counts[a] += 1 if size == top else 0
+        largest[a] = np.int32(most).view(np.float32)

@@ -1,0 +1,51 @@
+"""Spread the lanes of a kernel over threads; kernels release the interpreter lock, and lanes do not depend on each other."""
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+
+_MIN_SHARE_NS = 100_000.0
+"""Less work than this per thread costs more to hand over than it saves."""
+
+_pool: ThreadPoolExecutor | None = None
+_count: int | None = None
+
+
+def set_threads(count: int | None) -> None:
+    """Use `count` threads from now on; None: as many as this process may use processors."""
+    global _count, _pool
+    _count, _pool = count, None
+
+
+def thread_count() -> int:
+    """How many threads share a kernel's lanes."""
+    if _count is not None:
+        return max(1, _count)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def spread(run: Callable[[int, int], None], n: int, lane_ns: float) -> None:
+    """Call run(first, last) so that all of 0..n is covered; `lane_ns` is the cost of a lane, roughly, in nanoseconds."""
+    global _pool
+    shares = max(1, min(thread_count(), n, int(n * lane_ns / _MIN_SHARE_NS)))
+    if shares == 1:
+        run(0, n)
+        return
+    if _pool is None:
+        _pool = ThreadPoolExecutor(thread_count(), "lampc-kernels")
+    cuts = [n * share // shares for share in range(shares + 1)]
+    others = [_pool.submit(run, *cut) for cut in pairwise(cuts[1:])]
+    run(cuts[0], cuts[1])
+    for other in others:
+        other.result()
+
+
+def _forget_pool() -> None:
+    global _pool
+    _pool = None
+
+
+# Threads do not survive a fork; the child starts its own.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_pool)
