@@ -47,7 +47,7 @@ test: $(DEV)  ## All checks: lint, types, filecheck tests, unit and model tests
 	  $(MAKE) --no-print-directory $$part 2>&1 | tee $(LOGS)/$$part || status=1; \
 	done; \
 	echo "--- summary"; \
-	for part in lint typecheck; do printf '%s: ' $$part; tail -n 1 $(LOGS)/$$part; done; \
+	for part in lint typecheck; do printf '%s: ' $$part; grep -v '^make' $(LOGS)/$$part | tail -n 1; done; \
 	sed -n '/^ *[A-Z][A-Za-z ]*: *[0-9]* ([0-9.]*%)$$/s/^ */lit: /p' $(LOGS)/lit; \
 	grep -E '(passed|failed|error|no tests ran).* in [0-9]' $(LOGS)/unit | tail -n 1 || tail -n 1 $(LOGS)/unit; \
 	exit $$status
