@@ -3,7 +3,7 @@ The `onnx` dialect: an ONNX graph as it stands in the file, one `onnx.node` per 
 
 A node keeps its operator, domain, schema version, attributes and the ONNX names of its outputs, and is checked against the
 operator's schema in `onnx.defs` where there is one. Small constants are inline and exact (`onnx.constant`); large ones are
-named, typed and hashed (`onnx.initializer`) and their values stay with the model. Source: design.md §3, onnx.md §1.1.
+named, typed and hashed (`onnx.initializer`) and their values stay with the model. Source: onnx.md §1.1.
 """
 
 from __future__ import annotations

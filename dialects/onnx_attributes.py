@@ -1,7 +1,7 @@
 """
 Types and attributes of the `onnx` dialect, and how they map to ONNX data types and NumPy.
 
-Values are exact: infinities, NaNs and negative zeros read back bit for bit. Source: design.md §3.
+Values are exact: infinities, NaNs and negative zeros read back bit for bit.
 """
 
 from __future__ import annotations
