@@ -27,8 +27,15 @@ LANES = 16
 
 
 def kernel(function: F) -> F:
-    """Compile `function` on first use per argument types, keep the machine code on disk, run without interpreter lock."""
-    return numba.njit(cache=True, nogil=True, error_model="numpy")(function)
+    """
+    Compile `function` on first use per argument types, keep the machine code on disk, run without interpreter lock.
+
+    The kept code knows when its own file changes, not when this one does: after editing here delete `__pycache__/*.nbi`.
+    """
+    try:
+        return numba.njit(cache=True, nogil=True, error_model="numpy")(function)
+    except RuntimeError:  # nowhere to keep it
+        return numba.njit(nogil=True, error_model="numpy")(function)
 
 
 class Lanes(types.Type):

@@ -6,26 +6,24 @@ rows. The engine is Numba where it can be imported, else NumPy; `set_engine` or 
 (`auto`, `numba`, `numpy`) choose. Results are float32; NaN equals NaN whatever its payload; zeros are +0.
 """
 
-import os
-from importlib import import_module
-from importlib.util import find_spec
-from typing import Any, Literal, TypeAlias, cast
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from lampc.errors import UsageError
 from lampc.numerics import stages
 from lampc.numerics.arrays import F32, Bools, Ints
+from lampc.numerics.engine import Engine, engine, form, set_engine
 from lampc.numerics.exponentials import exp_to
 from lampc.numerics.formats import FloatFormat
 from lampc.numerics.philox import RandomSite
-from lampc.numerics.rounding import Rounding, round_to, truncate
+from lampc.numerics.rounding import Rounding, round_in_place, round_to, truncate
 
-Engine: TypeAlias = Literal["auto", "numba", "numpy"]
 Tie: TypeAlias = Literal["slack", "first"]
 
 __all__ = [
+    "Engine",
+    "Tie",
     "accumulate",
     "add_bias",
     "count_above_one",
@@ -46,32 +44,6 @@ __all__ = [
     "truncate",
     "update_output",
 ]
-
-_chosen: Engine | None = None
-
-
-def set_engine(name: Engine) -> None:
-    """Choose the engine for all later calls; raises UsageError for an unknown one or Numba where it is missing."""
-    global _chosen
-    if name not in ("auto", "numba", "numpy"):
-        raise UsageError(f"kernel engine '{name}' is unknown; choose auto, numba or numpy")
-    if name == "numba" and find_spec("numba") is None:
-        raise UsageError("kernel engine 'numba' needs the package numba; install it or choose numpy")
-    _chosen = name
-
-
-def engine() -> Literal["numba", "numpy"]:
-    """The engine that calls use now."""
-    if _chosen is None:
-        set_engine(cast(Engine, os.environ.get("LAMPC_KERNELS", "auto")))
-    if _chosen == "auto":
-        set_engine("numba" if find_spec("numba") else "numpy")
-    return "numpy" if _chosen == "numpy" else "numba"
-
-
-def _form(part: Literal["accumulate", "stages", "output"]) -> Any:
-    """The module of the engine in use; Numba's is imported on first need, since that takes a second."""
-    return import_module(f"lampc.numerics.{'numba_' if engine() == 'numba' else ''}{part}")
 
 
 def _f32(x: npt.ArrayLike) -> F32:
@@ -121,7 +93,7 @@ def accumulate(
         raise ValueError("stochastic rounding needs a random site")
     args = (_f32(keys), _ints(key_index), _ints(key_start), _f32(queries), _ints(query_index))
     with np.errstate(over="ignore", invalid="ignore"):
-        return _form("accumulate").accumulate(*args, count, fmt, block, rounding, random)
+        return form("accumulate").accumulate(*args, count, fmt, block, rounding, random)
 
 
 def soft_cap(
@@ -157,6 +129,9 @@ def add_bias(
 def _to_format(x: F32, fmt: FloatFormat | None, rounding: Rounding, random: RandomSite | None) -> F32:
     if fmt is None:
         return x + np.float32(0)
+    if rounding == "rne":
+        round_in_place(x, fmt)
+        return x
     words = random.words(x.shape[1], x.shape[2]) if random is not None else None
     return round_to(x, fmt, rounding, words)
 
@@ -170,7 +145,7 @@ def subblock_max(y: F32, live: Bools, nk: int) -> F32:
     """
     if nk < 1 or y.shape[1] % nk:
         raise ValueError(f"{y.shape[1]} keys are not {nk} equal sub-blocks")
-    return _form("stages").subblock_max(_f32(y), _bools(live, y.shape), nk)
+    return form("stages").subblock_max(_f32(y), _bools(live, y.shape), nk)
 
 
 def threat_order(top: F32, mu: F32) -> npt.NDArray[np.int8]:
@@ -212,13 +187,13 @@ def shift_exp(y: F32, live: Bools, m: F32, shift_fmt: FloatFormat | None, exp_fm
     if not clamp and shift_fmt is not None and shift_fmt.min_exponent != -126:
         raise ValueError(f"shift format {shift_fmt.name} has no negative values; clamp them")
     with np.errstate(over="ignore", invalid="ignore"):
-        return _form("stages").shift_exp(_f32(y), _bools(live, y.shape), _f32(m), shift_fmt, exp_fmt, clamp)
+        return form("stages").shift_exp(_f32(y), _bools(live, y.shape), _f32(m), shift_fmt, exp_fmt, clamp)
 
 
 def row_sum(start: F32, e: F32, live: Bools) -> F32:
     """`start` [n, rows] plus the live entries of e [n, keys, rows], in FP32, in key order. lampattention.md §4.7."""
     with np.errstate(over="ignore", invalid="ignore"):
-        return _form("output").row_sum(_f32(start), _f32(e), _bools(live, e.shape))
+        return form("output").row_sum(_f32(start), _f32(e), _bools(live, e.shape))
 
 
 def stage2_weights(omegah: F32, e: F32, live: Bools, nk: int) -> F32:
@@ -230,7 +205,7 @@ def stage2_weights(omegah: F32, e: F32, live: Bools, nk: int) -> F32:
     if nk < 1 or e.shape[1] % nk:
         raise ValueError(f"{e.shape[1]} keys are not {nk} equal sub-blocks")
     with np.errstate(over="ignore", invalid="ignore"):
-        return _form("stages").stage2_weights(_f32(omegah), _f32(e), _bools(live, e.shape), nk)
+        return form("stages").stage2_weights(_f32(omegah), _f32(e), _bools(live, e.shape), nk)
 
 
 def keep_low(xi: F32, omegah: F32, free: npt.NDArray[np.uint8], tau: float, tie: Tie = "slack") -> npt.NDArray[np.uint8]:
@@ -248,7 +223,7 @@ def keep_low(xi: F32, omegah: F32, free: npt.NDArray[np.uint8], tau: float, tie:
         raise ValueError(f"stage 2 takes at most 8 sub-blocks, not {xi.shape[1]}")
     bits = np.ascontiguousarray(free, np.uint8)
     with np.errstate(all="ignore"):
-        return _form("stages").keep_low(_f32(xi), _f32(omegah), bits, np.float32(tau), tie)
+        return form("stages").keep_low(_f32(xi), _f32(omegah), bits, np.float32(tau), tie)
 
 
 def rescale(mu: F32, muh: F32) -> F32:
@@ -283,7 +258,7 @@ def update_output(acc: F32, scale: F32, e: F32, live: Bools, values: F32, value_
         raise ValueError(f"output rows have {acc.shape[2]} elements, values {values.shape[2]}")
     args = (_f32(acc), _f32(scale), _f32(e), _bools(live, e.shape), _f32(values), _ints(value_index), _ints(key_start))
     with np.errstate(over="ignore", invalid="ignore"):
-        return _form("output").update_output(*args)
+        return form("output").update_output(*args)
 
 
 def normalise(acc: F32, omega: F32) -> F32:
@@ -295,7 +270,7 @@ def normalise(acc: F32, omega: F32) -> F32:
 def count_above_one(y: F32, live: Bools, muh: F32) -> Ints:
     """int64 [n]: live entries of y [n, keys, rows] with f32(muh - y) < 0, before rounding. lampattention.md §4.8."""
     with np.errstate(over="ignore", invalid="ignore"):
-        return _form("stages").count_above_one(_f32(y), _bools(live, y.shape), _f32(muh))
+        return form("stages").count_above_one(_f32(y), _bools(live, y.shape), _f32(muh))
 
 
 def count_saturated(y: F32, live: Bools, fmt: FloatFormat | None) -> tuple[Ints, F32]:
@@ -307,4 +282,4 @@ def count_saturated(y: F32, live: Bools, fmt: FloatFormat | None) -> tuple[Ints,
              lampattention.md §6.
     """
     top = np.float32(np.nan if fmt is None else fmt.max_finite)
-    return _form("stages").count_saturated(_f32(y), _bools(live, y.shape), top)
+    return form("stages").count_saturated(_f32(y), _bools(live, y.shape), top)

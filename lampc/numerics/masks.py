@@ -12,6 +12,7 @@ import numpy as np
 
 from lampc.errors import InputError
 from lampc.numerics.arrays import F32, Array, Bools, Ints
+from lampc.numerics.engine import form
 
 MASK_THRESHOLD = -1e4
 """Default of option `mask_threshold`: a finite bias this low means masked."""
@@ -63,9 +64,8 @@ def live_entries(rules: Liveness, batch: Ints, head: Ints, query_start: Ints, ke
     returns                              bool [n, count, rows]
     """
     query = query_start[:, None] + np.arange(rows)
-    key = (key_start[:, None] + np.arange(count))[:, :, None]
     first, end = rules.bounds(batch[:, None], query)
-    live = (key >= first[:, None, :]) & (key < end[:, None, :])
+    live = form("tiles").between(first, end, key_start, count)
     if rules.mask is not None:
         live &= rows_tile(rules.mask, batch, head, query_start, key_start, rows, count)
     return live
@@ -92,19 +92,8 @@ def rows_tile(table: Array, batch: Ints, head: Ints, query_start: Ints, key_star
     table    [B|1, H|1, Lq|1, Lk|1]
     returns  [n, count, rows] of the same type; 0 (false) outside the table
     """
-    query = query_start[:, None, None] + np.arange(rows)
-    key = (key_start[:, None] + np.arange(count))[:, :, None]
-    at: list[Ints] = []
-    inside = np.ones((1, 1, 1), np.bool_)
-    for index, size in zip((batch[:, None, None], head[:, None, None], query, key), table.shape, strict=True):
-        if size == 1:
-            at.append(np.zeros_like(index))
-            continue
-        fits = (index >= 0) & (index < size)
-        inside = inside & fits
-        at.append(np.where(fits, index, 0))
-    tile = np.where(inside, table[tuple(at)], np.zeros((), table.dtype))
-    return np.ascontiguousarray(np.broadcast_to(tile, (len(batch), count, rows)))
+    start = np.stack([batch, head, query_start, key_start], axis=1).astype(np.int64)
+    return form("tiles").gather(table, start, rows, count)
 
 
 def split_mask(

@@ -61,24 +61,42 @@ def _update(
         base = start * dv if inside else 0
         old, new = acc[a].reshape(-1), out[a].reshape(-1)
         weight, factor, alive = e[a].reshape(-1), scale[a], live[a].reshape(-1)
-        for r in range(rows):
+        # Two rows share the loads of V; an odd last row is its own partner.
+        for r in range(0, rows, 2):
+            s = min(r + 1, rows - 1)
             for c in range(0, fours, 4 * LANES):
-                at = r * dv + c
-                o0 = scaled(load_lanes(old, at), factor, r)
-                o1 = scaled(load_lanes(old, at + LANES), factor, r)
-                o2 = scaled(load_lanes(old, at + 2 * LANES), factor, r)
-                o3 = scaled(load_lanes(old, at + 3 * LANES), factor, r)
+                r_at, s_at = r * dv + c, s * dv + c
+                r0 = scaled(load_lanes(old, r_at), factor, r)
+                r1 = scaled(load_lanes(old, r_at + LANES), factor, r)
+                r2 = scaled(load_lanes(old, r_at + 2 * LANES), factor, r)
+                r3 = scaled(load_lanes(old, r_at + 3 * LANES), factor, r)
+                s0 = scaled(load_lanes(old, s_at), factor, s)
+                s1 = scaled(load_lanes(old, s_at + LANES), factor, s)
+                s2 = scaled(load_lanes(old, s_at + 2 * LANES), factor, s)
+                s3 = scaled(load_lanes(old, s_at + 3 * LANES), factor, s)
                 for i in range(keys):
+                    v = base + i * dv + c
+                    v0, v1 = load_lanes(tile, v), load_lanes(tile, v + LANES)
+                    v2, v3 = load_lanes(tile, v + 2 * LANES), load_lanes(tile, v + 3 * LANES)
                     if alive[i * rows + r]:
-                        v = base + i * dv + c
-                        o0 = plus_product(o0, weight, i * rows + r, load_lanes(tile, v))
-                        o1 = plus_product(o1, weight, i * rows + r, load_lanes(tile, v + LANES))
-                        o2 = plus_product(o2, weight, i * rows + r, load_lanes(tile, v + 2 * LANES))
-                        o3 = plus_product(o3, weight, i * rows + r, load_lanes(tile, v + 3 * LANES))
-                store_lanes(new, at, o0)
-                store_lanes(new, at + LANES, o1)
-                store_lanes(new, at + 2 * LANES, o2)
-                store_lanes(new, at + 3 * LANES, o3)
+                        r0 = plus_product(r0, weight, i * rows + r, v0)
+                        r1 = plus_product(r1, weight, i * rows + r, v1)
+                        r2 = plus_product(r2, weight, i * rows + r, v2)
+                        r3 = plus_product(r3, weight, i * rows + r, v3)
+                    if alive[i * rows + s]:
+                        s0 = plus_product(s0, weight, i * rows + s, v0)
+                        s1 = plus_product(s1, weight, i * rows + s, v1)
+                        s2 = plus_product(s2, weight, i * rows + s, v2)
+                        s3 = plus_product(s3, weight, i * rows + s, v3)
+                store_lanes(new, r_at, r0)
+                store_lanes(new, r_at + LANES, r1)
+                store_lanes(new, r_at + 2 * LANES, r2)
+                store_lanes(new, r_at + 3 * LANES, r3)
+                store_lanes(new, s_at, s0)
+                store_lanes(new, s_at + LANES, s1)
+                store_lanes(new, s_at + 2 * LANES, s2)
+                store_lanes(new, s_at + 3 * LANES, s3)
+        for r in range(rows):
             for c in range(fours, dv):
                 total = old[r * dv + c] * factor[r]
                 for i in range(keys):

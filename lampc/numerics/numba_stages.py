@@ -97,38 +97,46 @@ def count_saturated(y: F32, live: Bools, top: np.float32) -> tuple[Ints, F32]:
 
 @lru_cache(maxsize=16)
 def _exp_values(shift_fmt: FloatFormat, exp_fmt: FloatFormat) -> F32:
-    return decode(exp_table(shift_fmt, exp_fmt), exp_fmt)
+    # One entry more than there are codes: dead entries look up 0 there.
+    return np.append(decode(exp_table(shift_fmt, exp_fmt), exp_fmt), np.float32(0))
 
 
 @kernel
 def _subblock_max(first: int, last: int, y: F32, live: Bools, top: F32) -> None:
-    _, nk, rows = top.shape
-    bk = y.shape[1] // nk
+    bk = y.shape[1] // top.shape[1]
     for a in range(first, last):
-        for i in range(y.shape[1]):
-            for r in range(rows):
-                best, value = top[a, i // bk, r], y[a, i, r]
-                # The second comparison takes a NaN, the first keeps it.
-                top[a, i // bk, r] = value if live[a, i, r] and best == best and not value <= best else best
+        for theta in range(top.shape[1]):
+            for i in range(theta * bk, theta * bk + bk):
+                for r in range(y.shape[2]):
+                    best, value = top[a, theta, r], y[a, i, r]
+                    # The last comparison takes a NaN, the one before keeps it.
+                    better = live[a, i, r] & (best == best) & (not value <= best)
+                    top[a, theta, r] = value if better else best
 
 
 @kernel
 def _look_up(first: int, last: int, y: F32, live: Bools, m: F32, grid: tuple[Any, ...], table: F32, out: F32) -> None:
     largest, smallest, factor, per_step, dropped = grid
-    offset = (smallest >> dropped) - (1 << (23 - dropped))
-    nan_code = len(table) - 1
+    offset = np.int32((smallest >> dropped) - (1 << (23 - dropped)))
+    nan, dead = np.int32(len(table) - 2), np.int32(len(table) - 1)
+    codes = np.empty(y.shape[2], np.uint32)
     for a in range(first, last):
         for i in range(y.shape[1]):
+            # Two loops: the first is arithmetic that vectorises, the second only reads the table.
             for r in range(y.shape[2]):
                 exact = m[a, r] - y[a, i, r]
-                s = np.float32(max(min(exact, largest), np.float32(0)) if exact == exact else np.float32(0))
+                above = exact if exact > 0 else np.float32(0)
+                s = np.float32(largest if above > largest else above)
                 power = np.int32(max(np.int32(s.view(np.int32) & np.int32(0x7F800000)), smallest))
                 magic = power.view(np.float32) * factor
-                s_round = np.float32((s + magic) - magic)
-                bits = s_round.view(np.int32)
-                code = (bits >> dropped) - offset if bits >= smallest else np.int64(s_round * per_step)
-                code = code if exact == exact else nan_code
-                out[a, i, r] = table[code] if live[a, i, r] else np.float32(0)
+                on_grid = np.float32((s + magic) - magic)
+                bits = on_grid.view(np.int32)
+                normal, subnormal = np.int32((bits >> dropped) - offset), np.int32(on_grid * per_step)
+                code = normal if bits >= smallest else subnormal
+                code = code if exact == exact else nan
+                codes[r] = np.uint32(code if live[a, i, r] else dead)
+            for r in range(y.shape[2]):
+                out[a, i, r] = table[codes[r]]
 
 
 @kernel
@@ -172,10 +180,11 @@ def _round_exp(first: int, last: int, exact: F64, live: Bools, mantissa_bits: in
 def _weights(first: int, last: int, omegah: F32, e: F32, live: Bools, xi: F32) -> None:
     bk = e.shape[1] // xi.shape[1]
     for a in range(first, last):
-        for i in range(e.shape[1]):
-            for r in range(e.shape[2]):
-                added = xi[a, i // bk, r] + (omegah[a, r] - e[a, i, r]) * e[a, i, r]
-                xi[a, i // bk, r] = added if live[a, i, r] else xi[a, i // bk, r]
+        for theta in range(xi.shape[1]):
+            for i in range(theta * bk, theta * bk + bk):
+                for r in range(e.shape[2]):
+                    added = xi[a, theta, r] + (omegah[a, r] - e[a, i, r]) * e[a, i, r]
+                    xi[a, theta, r] = added if live[a, i, r] else xi[a, theta, r]
 
 
 @kernel
