@@ -32,6 +32,14 @@ _KINDS: Mapping[str, type[Attribute]] = {
 }
 
 
+class SchemaMismatch(VerifyException):
+    """A node is not what its schema says; `code` is the stable name that the frontend reports."""
+
+    def __init__(self, code: str, message: str):
+        super().__init__(message)
+        self.code = code
+
+
 @dataclass(frozen=True)
 class Formal:
     """A formal input or output: accepted type names, and the type variable that all its arguments share ("" for none)."""
@@ -87,16 +95,16 @@ def schema_of(op_type: str, domain: str, opset: int) -> OpSignature | None:
 
 
 def check_arity(schema: OpSignature, what: str, count: int) -> None:
-    """Raises VerifyException if an operator does not take `count` inputs or outputs (`what`)."""
+    """Raises SchemaMismatch if an operator does not take `count` inputs or outputs (`what`)."""
     low, high = schema.output_count if what == "output" else schema.input_count
     if not low <= count <= high:
         expected = str(low) if low == high else f"at least {low}" if high >= UNBOUNDED else f"{low} to {high}"
-        raise VerifyException(f"{schema.name} takes {expected} {what}s, not {count}")
+        raise SchemaMismatch("E-OP-ARITY", f"{schema.name} takes {expected} {what}s, not {count}")
 
 
 def check_types(schema: OpSignature, inputs: Sequence[Attribute], outputs: Sequence[Attribute]) -> None:
     """
-    Raises VerifyException if a value has a type its operator does not take, a required one is absent, or two that share a
+    Raises SchemaMismatch if a value has a type its operator does not take, a required one is absent, or two that share a
     type variable differ. Values of unknown type pass.
     """
     bound: dict[str, tuple[str, str]] = {}
@@ -106,41 +114,46 @@ def check_types(schema: OpSignature, inputs: Sequence[Attribute], outputs: Seque
             who = f"{what} {position} ({formal.name})"
             if isinstance(type_, AbsentType):
                 if formal.required and what == "input":
-                    raise VerifyException(f"{schema.name} needs its {who}")
+                    raise SchemaMismatch("E-OP-ARITY", f"{schema.name} needs its {who}")
                 continue
             name = onnx_type_name(type_)
             if name is None:
                 continue
             if name not in formal.types:
-                raise VerifyException(f"{who} of {schema.name} cannot be {name}")
+                raise SchemaMismatch("E-TYPE", f"{who} of {schema.name} cannot be {name}")
             if not formal.variable:
                 continue
             seen, first = bound.setdefault(formal.variable, (name, who))
             if seen != name:
-                raise VerifyException(
-                    f"{who} of {schema.name} is {name}, but {first} is {seen}; they share type {formal.variable}"
+                raise SchemaMismatch(
+                    "E-TYPE",
+                    f"{who} of {schema.name} is {name}, but {first} is {seen}; they share type {formal.variable}",
                 )
 
 
 def check_attribute_kinds(schema: OpSignature, kinds: Mapping[str, str]) -> None:
     """
-    Raises VerifyException for an attribute the operator does not have, one of the wrong kind, or a required one missing.
+    Raises SchemaMismatch for an attribute the operator does not have, one of the wrong kind, or a required one missing.
 
     kinds: attribute name to kind, such as "FLOAT" or "GRAPH".
     """
     for name, kind in kinds.items():
         if name not in schema.attributes:
             known = ", ".join(sorted(schema.attributes)) or "none"
-            raise VerifyException(f"{schema.name} version {schema.since_version} has no attribute '{name}'; it has {known}")
+            raise SchemaMismatch(
+                "E-ATTR-UNKNOWN", f"{schema.name} version {schema.since_version} has no attribute '{name}'; it has {known}"
+            )
         if schema.attributes[name][0] != kind:
-            raise VerifyException(f"attribute '{name}' of {schema.name} must be {schema.attributes[name][0]}, not {kind}")
+            raise SchemaMismatch(
+                "E-ATTR-TYPE", f"attribute '{name}' of {schema.name} must be {schema.attributes[name][0]}, not {kind}"
+            )
     for name, (_, required) in schema.attributes.items():
         if required and name not in kinds:
-            raise VerifyException(f"{schema.name} needs the attribute '{name}'")
+            raise SchemaMismatch("E-ATTR-MISSING", f"{schema.name} needs the attribute '{name}'")
 
 
 def check_attributes(schema: OpSignature, attributes: Mapping[str, Attribute], graphs: AbstractSet[str]) -> None:
-    """Raises VerifyException as `check_attribute_kinds` does, for the attributes and region names of an `onnx.node`."""
+    """Raises SchemaMismatch as `check_attribute_kinds` does, for the attributes and region names of an `onnx.node`."""
     kinds = dict.fromkeys(graphs, "GRAPH")
     for name, value in attributes.items():
         expected = schema.attributes[name][0] if name in schema.attributes else ""

@@ -1,0 +1,76 @@
+"""
+The values of a model's constants by ONNX name: initializers, mapped or held once, and what import computed.
+
+Source: onnx.md §6 ("Initialisers go in as OrtValues from our own map").
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+
+from lampc.dialects.onnx_attributes import Array
+
+
+def array_sha256(array: Array) -> str:
+    """
+    SHA-256 over dtype, shape and little-endian bytes: equal digests are equal tensors, whatever file they come from.
+
+    Reads every byte once (about 1.1 GB/s); strings are hashed by their text.
+    """
+    digest = hashlib.sha256(f"{array.dtype.name}{list(array.shape)}".encode())
+    if array.dtype == np.object_:
+        for item in array.reshape(-1):
+            digest.update(repr(item).encode())
+    elif array.size:
+        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+class Constants(Mapping[str, Array]):
+    """
+    Read-only arrays by ONNX name.
+
+    Initializers come from a loader each, called at first use: external ones are views of the mapped file. `folded` holds values
+    that import computed for the dimensions at hand; an initializer is never replaced.
+    """
+
+    def __init__(self, loaders: Mapping[str, Callable[[], Array]]):
+        self._loaders = dict(loaders)
+        self._loaded: dict[str, Array] = {}
+        self._hashes: dict[str, str] = {}
+        self.folded: dict[str, Array] = {}
+
+    @property
+    def initializers(self) -> frozenset[str]:
+        """Names of the initializers."""
+        return frozenset(self._loaders)
+
+    def __getitem__(self, name: str) -> Array:
+        if name in self._loaded:
+            return self._loaded[name]
+        loader = self._loaders.get(name)
+        if loader is None:
+            return self.folded[name]
+        array = self._loaded[name] = loader()
+        return array
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._loaders
+        yield from self.folded
+
+    def __len__(self) -> int:
+        return len(self._loaders) + len(self.folded)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._loaders or name in self.folded
+
+    def sha256(self, name: str) -> str:
+        """`array_sha256` of a constant; that of an initializer is computed once. KeyError for an unknown name."""
+        if name in self.folded and name not in self._loaders:
+            return array_sha256(self.folded[name])
+        if name not in self._hashes:
+            self._hashes[name] = array_sha256(self[name])
+        return self._hashes[name]

@@ -1,0 +1,36 @@
+"""How much a model may ask for before it is refused: every budget of the frontend in one place."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Limits:
+    """
+    Budgets of loading and importing one model. Source: onnx.md §6.
+
+    model_bytes       size of the .onnx file itself (protobuf's own limit)
+    nodes             nodes of all graphs together, counted before functions are inlined
+    nesting           depth of subgraphs inside subgraphs
+    rank              dimensions of a tensor (NumPy's own limit)
+    inline_elements   elements up to which an initializer's values stay in `Model.proto`
+    embedded_bytes    external data of one tensor that is no initializer of the main graph, and is therefore copied in
+    dense_elements    elements of a sparse initializer written out
+    fold_elements     elements of one constant computed at import
+    fold_total        elements of all constants computed at import; beyond, nodes stay unfolded
+    fold_weight       elements of a float initializer that folding may still transform (weights are left alone)
+    host_elements     elements of one constant that a host segment could still be asked to compute
+    loop_iterations   constant trip count of a Loop
+    """
+
+    model_bytes: int = 2**31 - 1
+    nodes: int = 100_000
+    nesting: int = 24
+    rank: int = 64
+    inline_elements: int = 1024
+    embedded_bytes: int = 2**26
+    dense_elements: int = 2**24
+    fold_elements: int = 2**24
+    fold_total: int = 2**27
+    fold_weight: int = 2**16
+    host_elements: int = 2**31
+    loop_iterations: int = 1_000_000
