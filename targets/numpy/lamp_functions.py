@@ -1,0 +1,204 @@
+"""NumPy semantics of the `lamp` dialect."""
+
+from typing import Any
+
+import numpy as np
+from xdsl.interpreter import (
+    Interpreter,
+    InterpreterFunctions,
+    PythonValues,
+    ReturnedValues,
+    TerminatorValue,
+    impl,
+    impl_terminator,
+    register_impls,
+)
+
+from lampc.dialects import lamp
+from lampc.numerics import kernels
+from lampc.numerics.philox import SITE_HIGH, SITE_LOW
+from lampc.targets.numpy.attn_functions import element_format, random_site, shape_of
+from lampc.targets.numpy.lanes import F32, Bools, Run, SubBlocks, TileRef
+
+# A mask is bool [lanes, sub-blocks] here; an order int8 [lanes, sub-blocks].
+
+
+def _per_key(mask: Bools, keys: int) -> Bools:
+    """A mask of sub-blocks as a mask of keys, [lanes, keys, 1]."""
+    return np.repeat(mask, keys // mask.shape[1], axis=1)[:, :, None]
+
+
+def _bits(mask: Bools) -> Any:
+    return np.packbits(mask, axis=1, bitorder="little")[:, 0]
+
+
+@register_impls
+class LampFunctions(InterpreterFunctions):
+    """Implementations of `lamp.*` on the lanes of `run`."""
+
+    def __init__(self, run: Run):
+        super().__init__()
+        self.run = run
+
+    @impl_terminator(lamp.YieldOp)
+    def run_yield(self, interpreter: Interpreter, op: lamp.YieldOp, args: PythonValues) -> tuple[TerminatorValue, PythonValues]:
+        return ReturnedValues(args), ()
+
+    @impl(lamp.AccumulateOp)
+    def run_accumulate(self, interpreter: Interpreter, op: lamp.AccumulateOp, args: PythonValues) -> PythonValues:
+        step = self.run.in_step()
+        tile: TileRef = args[0]
+        count = shape_of(op.result)[0]
+        key_value, index, head, live = tile.key_value, step.index, step.lanes.head, step.live
+        start = np.full(len(index), tile.start, np.int64)
+        if op.sub_block is not None:
+            at: SubBlocks = args[2]
+            start = start[at.lane] + at.theta * count
+            live = _blocks(live, at, count)
+            key_value, index, head = key_value[at.lane], index[at.lane], head[at.lane]
+        fmt = element_format(op.result)
+        assert fmt is not None
+        rounding: Any = op.rounding.data
+        scores = kernels.accumulate(
+            tile.data,
+            key_value,
+            start,
+            args[1],
+            index,
+            count,
+            fmt,
+            block=op.accumulate_block.value.data,
+            rounding=rounding,
+            random=random_site(self.run, op, SITE_LOW if op.sub_block is None else SITE_HIGH, start, args[2:]),
+        )
+        self.run.counts().add_saturation(fmt.name, head, *kernels.count_saturated(scores, live, fmt))
+        return (scores,)
+
+    @impl(lamp.SubBlockMaxOp)
+    def run_max(self, interpreter: Interpreter, op: lamp.SubBlockMaxOp, args: PythonValues) -> PythonValues:
+        return (kernels.subblock_max(args[0], args[1], shape_of(op.result)[0]),)
+
+    @impl(lamp.LiveBlocksOp)
+    def run_live_blocks(self, interpreter: Interpreter, op: lamp.LiveBlocksOp, args: PythonValues) -> PythonValues:
+        live: Bools = args[0]
+        lanes, keys, rows = live.shape
+        sub_blocks = op.result.type.sub_blocks.data
+        return (live.reshape(lanes, sub_blocks, keys // sub_blocks * rows).any(axis=2),)
+
+    @impl(lamp.WithoutOp)
+    def run_without(self, interpreter: Interpreter, op: lamp.WithoutOp, args: PythonValues) -> PythonValues:
+        return (args[0] & ~args[1],)
+
+    @impl(lamp.ThreatOrderOp)
+    def run_order(self, interpreter: Interpreter, op: lamp.ThreatOrderOp, args: PythonValues) -> PythonValues:
+        return (kernels.threat_order(args[0], args[1]),)
+
+    @impl(lamp.RaiseMaximumOp)
+    def run_raise(self, interpreter: Interpreter, op: lamp.RaiseMaximumOp, args: PythonValues) -> PythonValues:
+        return (np.maximum(args[0], args[1].max(axis=1)),)
+
+    @impl(lamp.RecomputeUnsafeOp)
+    def run_stage1(self, interpreter: Interpreter, op: lamp.RecomputeUnsafeOp, args: PythonValues) -> PythonValues:
+        order, top, maximum, live = args
+        lanes: int = order.shape[0]
+        sub_blocks = op.recomputed.type.sub_blocks.data
+        keys, rows = shape_of(op.scores)
+        size = keys // sub_blocks
+        any_live = live.reshape(lanes, sub_blocks, size, rows).any(axis=2)
+        live_blocks = any_live.any(axis=2)
+        scores = np.zeros((lanes, sub_blocks, size, rows), np.float32)
+        recomputed = np.zeros((lanes, sub_blocks), np.bool_)
+        maximum = maximum.copy()
+        everybody = np.arange(lanes, dtype=np.int64)
+        for position in range(sub_blocks):
+            theta = order[:, position].astype(np.int64)
+            unsafe = kernels.is_unsafe(top[everybody, theta], maximum, any_live[everybody, theta], op.delta.value.data)
+            chosen = np.flatnonzero(unsafe & live_blocks[everybody, theta])
+            if not len(chosen):
+                continue
+            at = SubBlocks(chosen, theta[chosen])
+            (part,) = interpreter.run_ssacfg_region(op.body, (at,), "recompute_unsafe")
+            scores[at.lane, at.theta] = part
+            column = kernels.subblock_max(part, _blocks(live, at, size), 1)[:, 0]
+            maximum[chosen] = np.maximum(maximum[chosen], column)
+            recomputed[at.lane, at.theta] = True
+        return scores.reshape(lanes, keys, rows), maximum, recomputed
+
+    @impl(lamp.RecomputeOp)
+    def run_recompute(self, interpreter: Interpreter, op: lamp.RecomputeOp, args: PythonValues) -> PythonValues:
+        mask: Bools = args[0]
+        lanes, sub_blocks = mask.shape
+        keys, rows = shape_of(op.scores)
+        scores = np.zeros((lanes, sub_blocks, keys // sub_blocks, rows), np.float32)
+        at = SubBlocks(*np.nonzero(mask))
+        if len(at.lane):
+            (part,) = interpreter.run_ssacfg_region(op.body, (at,), "recompute")
+            scores[at.lane, at.theta] = part
+        return (scores.reshape(lanes, keys, rows),)
+
+    @impl(lamp.ExponentialOp)
+    def run_exponential(self, interpreter: Interpreter, op: lamp.ExponentialOp, args: PythonValues) -> PythonValues:
+        scores, maximum, live, mask = args
+        if not mask.any():
+            return (np.zeros_like(scores),)
+        concerned = live & _per_key(mask, scores.shape[1])
+        self.run.counts().add_above_one(self.run.running().head, kernels.count_above_one(scores, concerned, maximum))
+        shifted = maximum if op.cut is None else kernels.truncate(maximum, op.cut.format)
+        clamp = op.above_one.data == "clamp"
+        exp_format = element_format(op.result)
+        return (kernels.shift_exp(scores, concerned, shifted, op.shift_format.format, exp_format, clamp=clamp),)
+
+    @impl(lamp.MergeOp)
+    def run_merge(self, interpreter: Interpreter, op: lamp.MergeOp, args: PythonValues) -> PythonValues:
+        low: F32 = args[0]
+        high: F32 = args[1]
+        mask: Bools = args[2]
+        if low is high or not mask.any():
+            return (low,)
+        return (np.where(_per_key(mask, low.shape[1]), high, low),)
+
+    @impl(lamp.RescaleOp)
+    def run_rescale(self, interpreter: Interpreter, op: lamp.RescaleOp, args: PythonValues) -> PythonValues:
+        return (kernels.rescale(args[0], args[1]),)
+
+    @impl(lamp.ScaleSumOp)
+    def run_scale_sum(self, interpreter: Interpreter, op: lamp.ScaleSumOp, args: PythonValues) -> PythonValues:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return (args[0] * args[1],)
+
+    @impl(lamp.RowSumOp)
+    def run_row_sum(self, interpreter: Interpreter, op: lamp.RowSumOp, args: PythonValues) -> PythonValues:
+        return (kernels.row_sum(args[0], args[1], args[2]),)
+
+    @impl(lamp.DisturbanceOp)
+    def run_disturbance(self, interpreter: Interpreter, op: lamp.DisturbanceOp, args: PythonValues) -> PythonValues:
+        return (kernels.stage2_weights(args[0], args[1], args[2], shape_of(op.result)[0]),)
+
+    @impl(lamp.KeepLowOp)
+    def run_keep_low(self, interpreter: Interpreter, op: lamp.KeepLowOp, args: PythonValues) -> PythonValues:
+        weights, total, free = args
+        tie: Any = op.tie.data
+        kept = kernels.keep_low(weights, total, _bits(free), op.tau.value.data, tie)
+        return (np.unpackbits(kept[:, None], axis=1, count=free.shape[1], bitorder="little").astype(np.bool_),)
+
+    @impl(lamp.UpdateOutputOp)
+    def run_update(self, interpreter: Interpreter, op: lamp.UpdateOutputOp, args: PythonValues) -> PythonValues:
+        output, factor, exponentials, live, value = args
+        start = np.full(len(output), value.start, np.int64)
+        return (kernels.update_output(output, factor, exponentials, live, value.data, value.key_value, start),)
+
+    @impl(lamp.RecordOp)
+    def run_record(self, interpreter: Interpreter, op: lamp.RecordOp, args: PythonValues) -> PythonValues:
+        masks = list(args[1:])
+        head = self.run.running().head
+        none = np.zeros(len(head), np.int64)
+        stage1 = masks.pop(0).sum(axis=1) if op.stage1 is not None else none
+        stage2 = masks.pop(0).sum(axis=1) if op.stage2 is not None else none
+        self.run.counts().add_tiles(head, stage1, stage1 + stage2)
+        return ()
+
+
+def _blocks(live: Bools, at: SubBlocks, size: int) -> Bools:
+    """The chosen sub-blocks of a tile's live entries, [chosen, keys of a sub-block, rows]."""
+    lanes, keys, rows = live.shape
+    return live.reshape(lanes, keys // size, size, rows)[at.lane, at.theta]

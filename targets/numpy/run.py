@@ -1,0 +1,52 @@
+"""The numpy target: interpret an attention function at level 3 (FP32) or 4 (mixed precision)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.interpreter import Interpreter
+from xdsl.interpreters.func import FuncFunctions
+
+from lampc.numerics.statistics import Statistics
+from lampc.targets.numpy.attn_functions import AttnFunctions
+from lampc.targets.numpy.lamp_functions import LampFunctions
+from lampc.targets.numpy.lanes import F32, Array, Run
+
+
+@dataclass(frozen=True)
+class NumpyResult:
+    """Output of one attention, float32 [batch, query heads, queries, value size], and what was counted."""
+
+    output: F32
+    statistics: Statistics
+
+
+class NumpyTarget:
+    """Runs the attention functions of one module with the kernels of `lampc.numerics`."""
+
+    def __init__(self, module: ModuleOp):
+        self._run = Run()
+        self._interpreter = Interpreter(module)
+        self._interpreter.register_implementations(FuncFunctions())
+        self._interpreter.register_implementations(AttnFunctions(self._run))
+        self._interpreter.register_implementations(LampFunctions(self._run))
+
+    def run(self, function: str, arguments: Sequence[Array]) -> NumpyResult:
+        """
+        Run one attention function.
+
+        arguments  arrays of the function's argument types, floats of any width (computed from FP32 values)
+        returns    output and statistics
+
+        Raises InputError if a mask does not fit.
+        """
+        prepared = [
+            argument if argument.dtype == np.bool_ else np.ascontiguousarray(argument, np.float32) for argument in arguments
+        ]
+        self._run.statistics = None
+        (output,) = self._interpreter.call_op(function, tuple(prepared))
+        statistics = self._run.statistics
+        if statistics is None:
+            raise ValueError(f"function {function} holds no attn.lanes")
+        return NumpyResult(output, statistics)
