@@ -155,6 +155,14 @@ TABLE: tuple[Instruction, ...] = (
         _CTL,
     ),
     _op(
+        0x16,
+        "p.after",
+        Unit.CTL,
+        (_p("pd", "w"), _p("pa"), _p("pb"), _ORDER),
+        "pd = sub-blocks of pa that come after all those of pb in the order; pa where pb is empty",
+        _CTL,
+    ),
+    _op(
         0x1F,
         "v.stat",
         Unit.CTL,
