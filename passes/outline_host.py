@@ -1,0 +1,271 @@
+"""Cut a model into host segments and calls of attention functions."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import DictionaryAttr, ModuleOp, StringAttr
+from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
+from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.passes import ModulePass
+
+from lampc.dialects.attn import AttentionOp, RearrangeOp
+from lampc.dialects.onnx import AbsentOp, ConstantOp, InitializerOp, NodeOp, SegmentOp
+from lampc.errors import CompileError
+
+_FREE = (ConstantOp, InitializerOp, AbsentOp)
+"""Ops that every segment has its own copy of: weights and constants are no traffic between segments."""
+
+
+@dataclass(frozen=True)
+class OutlineHostPass(ModulePass):
+    """
+    Partition `main` into `onnx.segment`s, which the host runs, and calls of functions that hold one attention each.
+
+    A node runs as soon as it can: after as many attentions as the longest chain before it has. So there is one segment more
+    than the longest chain of attentions, the least possible. What depends on constants alone goes to the first segment that
+    uses it. Equal attentions share one function; the calls keep the attentions' locations.
+
+    Before:
+    ```mlir
+    ```
+    After ``lamp-outline-host``:
+    ```mlir
+    ```
+    Source: onnx.md §5.
+    """
+
+    name = "lamp-outline-host"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for function in list(op.body.ops):
+            if isinstance(function, FuncOp) and function.body.blocks:
+                op.body.block.add_ops(_Outline(function).run())
+
+
+@dataclass(eq=False)
+class _Attention:
+    """An attention with the rearrangements around it, which share its function."""
+
+    op: AttentionOp
+    before: tuple[RearrangeOp, ...]
+    after: RearrangeOp | None
+    stage: int = 0
+
+    @classmethod
+    def around(cls, op: AttentionOp) -> Self:
+        before = tuple(value.owner for value in op.operands if isinstance(value.owner, RearrangeOp))
+        users = [use.operation for use in op.output.uses]
+        after = users[0] if len(users) == 1 and isinstance(users[0], RearrangeOp) else None
+        return cls(op, before, after)
+
+    @property
+    def ops(self) -> tuple[Operation, ...]:
+        return (*self.before, self.op, *([self.after] if self.after else []))
+
+    @property
+    def inputs(self) -> list[SSAValue]:
+        """What the function takes: the operands, before their rearrangements, in operand order."""
+        return [v.owner.input if isinstance(v.owner, RearrangeOp) else v for v in self.op.operands]
+
+    @property
+    def roles(self) -> list[str]:
+        roles = ["query", "key", "value"]
+        return [*roles, *(["mask"] if self.op.mask else []), *(["sinks"] if self.op.sinks else [])]
+
+    @property
+    def result(self) -> SSAValue:
+        return (self.after or self.op).results[0]
+
+
+def _reads(node: Operation) -> list[SSAValue]:
+    """Values from outside that a node reads, those its bodies capture included, each once."""
+    defined: set[SSAValue] = set()
+    read: dict[SSAValue, None] = {}
+    for op in node.walk():
+        for region in op.regions:
+            for block in region.blocks:
+                defined.update(block.args)
+        if op is not node:
+            defined.update(op.results)
+        read.update(dict.fromkeys(op.operands))
+    return [value for value in read if value not in defined]
+
+
+class _Outline:
+    """The partition of one function."""
+
+    def __init__(self, function: FuncOp):
+        self.function = function
+        self.block = function.body.block
+        self.attentions = [_Attention.around(op) for op in self.block.ops if isinstance(op, AttentionOp)]
+        self.grouped = {op: attention for attention in self.attentions for op in attention.ops}
+        self.nodes = [op for op in self.block.ops if isinstance(op, NodeOp)]
+        self.reads = {node: _reads(node) for node in self.nodes}
+        self.level: dict[Operation, int] = {}
+        self.shared: list[FuncOp] = []
+        self.main = Block(arg_types=[arg.type for arg in self.block.args])
+        self.values: dict[SSAValue, SSAValue] = dict(zip(self.block.args, self.main.args, strict=True))
+        for old, new in zip(self.block.args, self.main.args, strict=True):
+            new.name_hint = old.name_hint
+
+    def run(self) -> list[FuncOp]:
+        """Rewrite the function; returns the private functions it now needs."""
+        for op in self.block.ops:
+            if not isinstance(op, (NodeOp, ReturnOp, *_FREE)) and op not in self.grouped:
+                raise CompileError(f"lamp-outline-host: '{op.name}' is no node and no attention; run it on level 1")
+        self._find_levels()
+        segments: list[FuncOp] = []
+        for stage in sorted({*self.level.values(), *(a.stage for a in self.attentions)}):
+            members = [node for node in self.nodes if self.level[node] == stage]
+            if members:
+                segments.append(self._segment(f"segment_{len(segments)}", members))
+            for attention in self.attentions:
+                if attention.stage == stage:
+                    self._call(attention)
+        last = self.block.last_op
+        assert isinstance(last, ReturnOp)
+        self.main.add_op(last.clone({value: self._value(value) for value in last.operands}))
+        self.function.detach_region(self.function.body)
+        self.function.add_region(Region(self.main))
+        return [*segments, *self.shared]
+
+    def _find_levels(self) -> None:
+        """How many attentions lie before each node on the longest path; constant nodes go to their first user."""
+        level: dict[SSAValue, int] = dict.fromkeys(self.block.args, 0)
+        for op in self.block.ops:
+            if isinstance(op, NodeOp):
+                self.level[op] = max((level.get(value, -1) for value in self.reads[op]), default=-1)
+                level.update((result, self.level[op]) for result in op.results)
+            elif isinstance(op, AttentionOp):
+                attention = self.grouped[op]
+                attention.stage = max(0, *(level.get(value, -1) for value in attention.inputs))
+                level[attention.result] = attention.stage + 1
+        first_use: dict[SSAValue, int] = {}
+
+        def used(values: Sequence[SSAValue], stage: int) -> None:
+            for value in values:
+                first_use[value] = min(stage, first_use.get(value, stage))
+
+        for attention in self.attentions:
+            used(attention.inputs, attention.stage)
+        for node in reversed(self.nodes):
+            if self.level[node] < 0:
+                self.level[node] = min((first_use[r] for r in node.results if r in first_use), default=0)
+            used(self.reads[node], self.level[node])
+
+    def _value(self, old: SSAValue) -> SSAValue:
+        """The value in the new main; a constant is brought there when it is first asked for."""
+        if old not in self.values and isinstance(old.owner, _FREE):
+            self.main.add_op(old.owner.clone(self.values))
+        return self.values[old]
+
+    def _segment(self, name: str, members: list[NodeOp]) -> FuncOp:
+        own = {result for node in members for result in node.results}
+        read = dict.fromkeys(value for node in members for value in self.reads[node] if value not in own)
+        inputs = [value for value in read if not isinstance(value.owner, _FREE)]
+        outputs = [result for node in members for result in node.results if self._leaves(result, members)]
+        call = SegmentOp(
+            name,
+            [self._value(value) for value in inputs],
+            [value.type for value in outputs],
+            input_names=[self._onnx_name(value) for value in inputs],
+            output_names=[self._onnx_name(value) for value in outputs],
+        )
+        call.location = members[0].location
+        self.main.add_op(call)
+        self._define(outputs, call.results)
+
+        body = Block(arg_types=[value.type for value in inputs])
+        inside: dict[SSAValue, SSAValue] = {}
+        for old, new in zip(inputs, body.args, strict=True):
+            inside[old] = new
+            new.name_hint = old.name_hint
+        for value in read:
+            if isinstance(value.owner, _FREE):
+                body.add_op(value.owner.clone(inside))
+        for node in members:
+            body.add_op(node.clone(inside))
+        body.add_op(ReturnOp(*(inside[value] for value in outputs)))
+        signature = ([v.type for v in inputs], [v.type for v in outputs])
+        function = FuncOp(name, signature, Region(body), "private")
+        function.location = call.location
+        return function
+
+    def _leaves(self, result: SSAValue, members: list[NodeOp]) -> bool:
+        """Whether somebody outside the segment reads the value."""
+        inside = set[Operation](members)
+        for use in result.uses:
+            op: Operation | None = use.operation
+            while op is not None and op.parent is not self.block:
+                op = op.parent_op()
+            if op not in inside:
+                return True
+        return False
+
+    def _call(self, attention: _Attention) -> None:
+        arguments = [self._value(value) for value in attention.inputs]
+        call = CallOp(self._function_of(attention), arguments, [attention.result.type])
+        call.location = attention.op.location
+        call.attributes["onnx.name"] = StringAttr(self._onnx_name(attention.result))
+        self.main.add_op(call)
+        self._define([attention.result], call.results)
+
+    def _function_of(self, attention: _Attention) -> str:
+        """The name of a function that does the same, an older one if there is one."""
+        body = Block(arg_types=[value.type for value in attention.inputs])
+        inside: dict[SSAValue, SSAValue] = {}
+        operands: list[SSAValue] = []
+        for role, operand, arg in zip(attention.roles, attention.op.operands, body.args, strict=True):
+            arg.name_hint = role
+            if isinstance(operand.owner, RearrangeOp):
+                before = operand.owner.clone({operand.owner.input: arg}, clone_name_hints=False)
+                body.add_op(before)
+                operands.append(before.output)
+            else:
+                operands.append(arg)
+        kernel = attention.op.clone(clone_name_hints=False)
+        kernel.operands = operands
+        inside[attention.op.output] = kernel.output
+        tail = [kernel, *([attention.after.clone(inside, clone_name_hints=False)] if attention.after else [])]
+        for op in tail:
+            op.attributes.pop("onnx.name", None)
+            body.add_op(op)
+        body.add_op(ReturnOp(tail[-1].results[0]))
+        signature = ([arg.type for arg in body.args], [attention.result.type])
+        function = FuncOp(f"attention_{len(self.shared)}", signature, Region(body), "private")
+        function.location = attention.op.location
+        for older in self.shared:
+            if older.function_type == function.function_type and older.body.is_structurally_equivalent(function.body):
+                function.erase()
+                return older.sym_name.data
+        self.shared.append(function)
+        return function.sym_name.data
+
+    def _define(self, old: Sequence[SSAValue], new: Sequence[SSAValue]) -> None:
+        for before, after in zip(old, new, strict=True):
+            after.name_hint = before.name_hint
+            self.values[before] = after
+
+    def _onnx_name(self, value: SSAValue) -> str:
+        """The name of a value's tensor in the ONNX graph."""
+        owner = value.owner
+        if isinstance(owner, NodeOp):
+            return owner.names.data[owner.results.index(value)].data  # pyright: ignore[reportArgumentType]
+        if isinstance(owner, ConstantOp | InitializerOp):
+            return owner.tensor_name.data
+        if isinstance(owner, Block):
+            named = argument_name(self.function, owner.args.index(value))  # pyright: ignore[reportArgumentType]
+            return named or value.name_hint or f"argument_{owner.args.index(value)}"  # pyright: ignore[reportArgumentType]
+        name = owner.attributes.get("onnx.name")
+        if isinstance(name, StringAttr):
+            return name.data
+        return value.name_hint or f"attention_result_{self.attentions.index(self.grouped[owner])}"
+
+
+def argument_name(function: FuncOp, index: int) -> str | None:
+    """The ONNX name of a graph input (argument attribute `onnx.name`)."""
+    attributes = function.arg_attrs.data[index] if function.arg_attrs is not None else None
+    name = attributes.data.get("onnx.name") if isinstance(attributes, DictionaryAttr) else None
+    return name.data if isinstance(name, StringAttr) else None

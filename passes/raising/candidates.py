@@ -1,0 +1,97 @@
+"""Find what looks like attention: `Attention` operators, and softmaxes that reach a contraction."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from xdsl.dialects.func import FuncOp
+
+from lampc.dialects.onnx import NodeOp
+from lampc.passes.raising.contraction import Contraction, contraction_of, is_contraction
+from lampc.passes.raising.graph import Refusal, is_node, node_of
+from lampc.passes.raising.layout_ops import LAYOUT_OPS
+
+FUSED = (
+    "Attention",
+    "MultiHeadAttention",
+    "GroupQueryAttention",
+    "DecoderMaskedMultiHeadAttention",
+    "DecoderMaskedSelfAttention",
+    "DecoderAttention",
+    "LongformerAttention",
+    "PackedAttention",
+    "PackedMultiHeadAttention",
+    "PagedAttention",
+    "QAttention",
+    "SparseAttention",
+)
+_AFTER_SOFTMAX = (*LAYOUT_OPS, "Expand", "Cast", "CastLike", "Identity", "Dropout", "IsNaN", "Where", "Slice", "Split", "Mul")
+
+
+@dataclass(frozen=True)
+class Site:
+    """
+    One candidate.
+
+    node         what the report calls it: the Attention operator or the softmax
+    contraction  where it ends (None for an operator), with the probabilities on operand `side`
+    refusal      a reason known already
+    """
+
+    node: NodeOp
+    form: str
+    contraction: Contraction | None = None
+    side: int = 0
+    refusal: Refusal | None = None
+
+
+def sites(function: FuncOp) -> list[Site]:
+    """All candidates of a function's body, in order; bodies of If, Loop and Scan stay on the host."""
+    found: list[Site] = []
+    for op in function.body.block.ops:
+        if isinstance(op, NodeOp):
+            found.extend(_sites_of(op))
+            for inner in (n for region in op.regions for n in region.walk() if isinstance(n, NodeOp)):
+                for site in _sites_of(inner):
+                    reason = Refusal(f"it is inside a body of {op.op_type.data}, which the host runs", op)
+                    found.append(Site(site.node, site.form, refusal=reason))
+    return found
+
+
+def _sites_of(node: NodeOp) -> Iterator[Site]:
+    version = node.version.value.data
+    if is_node(node, "Attention"):
+        yield Site(node, f"Attention-{version}")
+    elif is_node(node, "FlexAttention", "LinearAttention", domain=node.domain.data):
+        yield Site(node, node.op_type.data, refusal=Refusal("this operator is not supported", node))
+    elif is_node(node, *FUSED, domain="com.microsoft"):
+        reason = Refusal("operators of com.microsoft are not supported", node)
+        yield Site(node, f"com.microsoft.{node.op_type.data}", refusal=reason)
+    elif is_node(node, "Softmax", "LogSoftmax"):
+        yield from _weighing(node, node.op_type.data)
+    elif is_node(node, "Div"):
+        numerator, total = node_of(node.operands[0]), node_of(node.operands[1])
+        if is_node(numerator, "Exp") and is_node(total, "ReduceSum"):
+            yield from _weighing(node, "Exp, ReduceSum, Div")
+
+
+def _weighing(softmax: NodeOp, form: str) -> Iterator[Site]:
+    """The contractions that the softmax's result reaches through layout and pointwise nodes."""
+    pending, seen = [softmax], {softmax}
+    for node in pending:
+        for use in [use for result in node.results for use in result.uses]:
+            user = use.operation
+            if not isinstance(user, NodeOp) or user in seen:
+                continue
+            seen.add(user)
+            if is_contraction(user):
+                if use.index < 2:
+                    yield _ending(softmax, f"{form}, {user.op_type.data}", user, use.index)
+            elif user.op_type.data in _AFTER_SOFTMAX:
+                pending.append(user)
+
+
+def _ending(softmax: NodeOp, form: str, user: NodeOp, side: int) -> Site:
+    try:
+        return Site(softmax, form, contraction_of(user), side)
+    except Refusal as refusal:
+        return Site(softmax, form, refusal=refusal)

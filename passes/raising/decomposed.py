@@ -1,0 +1,237 @@
+"""Match attention written as contraction, softmax, contraction: any layout, any order of scale, mask and soft-cap."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from xdsl.ir import SSAValue
+
+from lampc.dialects.onnx import ConstantOp, InitializerOp, MaskAttr, NodeOp
+from lampc.passes.raising.axis_maps import Atom, Axis, Layout, atoms_of, axis, leaves, resolved, size_of
+from lampc.passes.raising.contraction import Contraction
+from lampc.passes.raising.graph import Refusal, shape_of, title
+from lampc.passes.raising.operands import Candidate, best, candidates, holding
+from lampc.passes.raising.plan import Operand, Plan, Structure
+from lampc.passes.raising.scores import MASKING, MaskTerm, Scores, probabilities
+
+
+def match(contraction: Contraction, side: int) -> Plan:
+    """
+    The attention whose probabilities are operand `side` (0 or 1) of `contraction`.
+
+    Raises Refusal with the reason and the node where matching stopped.
+    """
+    if contraction.alpha != 1.0:
+        raise Refusal("a factor on the output", contraction.node)
+    both = ((contraction.left, contraction.left_labels), (contraction.right, contraction.right_labels))
+    (p_value, p_labels), (v_value, v_labels) = both[side], both[1 - side]
+    sizes = contraction.sizes()
+    axes = {label: axis(label, size) for label, size in sizes.items()}
+    row_label = [label for label in contraction.out_labels if label not in v_labels][-1:]
+    if not contraction.summed or not row_label:
+        raise Refusal("it is no product of probabilities and values", contraction.node)
+    keys = tuple(atom for label in contraction.summed for atom in axes[label])
+
+    def layout_of(value: SSAValue, labels: Sequence[str]) -> Layout:
+        return tuple(() if n == 1 else axes[label] for label, n in zip(labels, shape_of(value), strict=True))
+
+    scores = probabilities(p_value, layout_of(p_value, p_labels), keys, contraction.node)
+    assert scores.query is not None and scores.key is not None
+    _used_inside_only(scores.absorbed, contraction.node)
+    wide = [label for label in contraction.out_labels if label not in p_labels]
+    outer = [label for label in contraction.out_labels if label not in (*wide, *row_label)]
+    return _Assembly(
+        scores,
+        contraction.node,
+        candidates(*scores.query),
+        candidates(*scores.key),
+        candidates(v_value, layout_of(v_value, v_labels), scales=False),
+        tuple(axes[label] for label in contraction.out_labels),
+        tuple(axes[label] for label in outer),
+        axes[row_label[0]],
+        tuple(atom for label in wide for atom in axes[label]),
+    ).plan()
+
+
+def _used_inside_only(absorbed: Sequence[NodeOp], anchor: NodeOp) -> None:
+    """Raise Refusal if somebody else needs the scores or the probabilities."""
+    inside = {*absorbed, anchor}
+    for node in absorbed:
+        for result in node.results:
+            for use in result.uses:
+                if use.operation not in inside:
+                    user = use.operation
+                    who = title(user) if isinstance(user, NodeOp) else "the graph's outputs"
+                    raise Refusal(f"its result is also used by {who}", node)
+
+
+class _Assembly:
+    """Names the atoms that the walks found (batch, heads, queries, keys, sizes) and picks the operands."""
+
+    def __init__(
+        self,
+        scores: Scores,
+        anchor: NodeOp,
+        query: list[Candidate],
+        key: list[Candidate],
+        value: list[Candidate],
+        output: Layout,
+        outer: tuple[Axis, ...],
+        rows: Axis,
+        value_size: Axis,
+    ):
+        self.scores = scores
+        self.anchor = anchor
+        self.query, self.key, self.value = query, key, value
+        self.output = resolved(output)
+        self.outer = [leaves(group) for group in outer]
+        self.rows = leaves(rows)
+        self.keys = leaves(scores.keys)
+        self.head = leaves(scores.head)
+        self.value_size = leaves(value_size)
+
+    def plan(self) -> Plan:
+        terms = [replace(term, layout=resolved(term.layout)) for term in self.scores.terms]
+        extra, rows = self._rows(terms)
+        outer = tuple(atom for group in self.outer for atom in group)
+        shared = self._shared((*outer, *extra))
+        repeated = tuple(a for a in (*outer, *extra) if a not in shared)
+        heads = self._heads(shared)
+        batch = tuple(a for a in outer if a in shared and a not in heads)
+        key_heads = tuple(a for a in outer if a in heads)
+        query_heads = (*key_heads, *repeated)
+        query, query_factor = self._take("query", self.query, (batch, query_heads, rows, self.head))
+        key, key_factor = self._take("key", self.key, (batch, key_heads, self.keys, self.head))
+        value, _ = self._take("value", self.value, (batch, key_heads, self.keys, self.value_size))
+        canonical = (batch, query_heads, rows, self.keys)
+        structure, tensors = self._structure(terms, canonical)
+        scale = self.scores.factor * query_factor * key_factor
+        softcap = self.scores.softcap
+        if softcap is not None:
+            scale *= softcap
+            if not softcap > 0:
+                raise Refusal(f"a soft-cap of {softcap:g}", self.anchor)
+        if not (scale > 0 and math.isfinite(scale)):
+            raise Refusal(f"a scale of {scale:g}", self.anchor)
+        return Plan(
+            self.anchor,
+            query,
+            key,
+            value,
+            self.output,
+            canonical,
+            self.value_size,
+            scale,
+            self.scores.absorbed,
+            structure,
+            tensors,
+            self._sinks(query_heads),
+            softcap,
+        )
+
+    def _rows(self, terms: Sequence[MaskTerm]) -> tuple[Axis, Axis]:
+        """Atoms of the row axis that are heads (a mask tells them apart), and those that are queries."""
+        rows = self.rows
+        for term in terms:
+            used = [atom for atom in rows if atom in atoms_of(term.layout)]
+            if used and len(used) < len(rows):
+                rows = rows[rows.index(used[0]) :]
+        return self.rows[: len(self.rows) - len(rows)], rows
+
+    def _shared(self, outer: Axis) -> frozenset[Atom]:
+        """The batch and head atoms K and V run over; the others read the same keys and values."""
+        allowed = frozenset(outer)
+
+        def choices(found: list[Candidate], inner: Axis) -> set[frozenset[Atom]]:
+            sets = {frozenset(atoms_of(c.layout)) & allowed for c in found}
+            return {s for s in sets if holding(found, (*s, *inner))}
+
+        common = choices(self.key, (*self.keys, *self.head)) & choices(self.value, (*self.keys, *self.value_size))
+        if not common:
+            raise Refusal("keys and values run over different axes", self.anchor)
+        return min(common, key=len)
+
+    def _heads(self, shared: frozenset[Atom]) -> set[Atom]:
+        """Which shared atoms are heads: those that some projection keeps in one axis with the head size, else the last axis."""
+        sizes = {*self.head, *self.value_size}
+        heads: set[Atom] = set()
+        for candidate in (*self.query, *self.key, *self.value):
+            for group in resolved(candidate.layout):
+                if sizes & set(group):
+                    heads |= set(group) & shared
+        if heads or len(self.outer) < 2:
+            return heads
+        return set(self.outer[-1]) & shared
+
+    def _take(self, role: str, found: list[Candidate], target: Layout) -> tuple[Operand, float]:
+        fitting = holding(found, atoms_of(target))
+        if not fitting:
+            raise Refusal(f"the {role} is broadcast or mixes axes", self.anchor)
+        chosen = best(fitting, target)
+        return Operand(chosen.value, resolved(chosen.layout), target), chosen.factor
+
+    def _structure(
+        self, terms: Sequence[MaskTerm], canonical: tuple[Axis, Axis, Axis, Axis]
+    ) -> tuple[Structure | None, tuple[MaskTerm, ...]]:
+        """Masks that the importer recognised become numbers; the others stay."""
+        structure: Structure | None = None
+        tensors: list[MaskTerm] = []
+        for term in terms:
+            content = content_of(term.value)
+            on_scores = term.layout[-2:] == (canonical[2], canonical[3])
+            if content is not None and not content.is_causal and not term.inverted:
+                continue
+            found = structure_of(content, term, size_of(canonical[2]), size_of(canonical[3])) if on_scores else None
+            merged = _both(structure, found) if found is not None else None
+            if merged is not None:
+                structure = merged
+            else:
+                self._covers_axes(term, canonical)
+                tensors.append(term)
+        return structure, tuple(tensors)
+
+    def _covers_axes(self, term: MaskTerm, canonical: tuple[Axis, Axis, Axis, Axis]) -> None:
+        used = set(atoms_of(term.layout))
+        for group in canonical:
+            if used & set(group) and not set(group) <= used:
+                raise Refusal("a mask that runs over a part of the batch or of the heads", term.node)
+
+    def _sinks(self, heads: Axis) -> Operand | None:
+        if self.scores.sink is None:
+            return None
+        found = holding(candidates(*self.scores.sink, scales=False), heads)
+        if not found:
+            raise Refusal("the sinks are not one logit per head", self.anchor)
+        chosen = best(found, (heads,))
+        return Operand(chosen.value, resolved(chosen.layout), (heads,))
+
+
+def content_of(value: SSAValue) -> MaskAttr | None:
+    """What the importer says about a constant mask."""
+    return value.owner.content if isinstance(value.owner, ConstantOp | InitializerOp) else None
+
+
+def structure_of(content: MaskAttr | None, term: MaskTerm, queries: int, keys: int) -> Structure | None:
+    """The numbers of a causal mask constant if they say all of it, else None."""
+    if content is None or not content.is_causal or term.inverted:
+        return None
+    offset, window = content.offset.value.data, content.window.value.data
+    masked = term.masked if term.selects else content.masked.value.data * term.factor
+    if not masked <= MASKING:
+        return None
+    live_rows = offset >= 0 and (window < 0 or (window > 0 and queries + offset - window <= keys - 1))
+    if masked != -math.inf and not live_rows:  # a row of finite constants alone has a softmax of its own
+        return None
+    if window == 0:
+        return None
+    return Structure(offset, window if window > 0 else None)
+
+
+def _both(first: Structure | None, second: Structure) -> Structure | None:
+    """One causal mask that says both, None if there is none."""
+    if first is None:
+        return second
+    if first.offset != second.offset:
+        return None
+    windows = [w for w in (first.window, second.window) if w is not None]
+    return Structure(first.offset, min(windows, default=None))

@@ -1,0 +1,337 @@
+"""
+The pointwise half of a decomposed attention: from the probabilities back to the query-key contraction.
+
+Upwards from P of `P V`: layout ops, dropout, casts, the NaN guard, the Slice that drops a sink; then the softmax, as one
+node or as Exp, ReduceSum and Div; then mask terms, scale, soft-cap, layout ops again; then the contraction. What is met is
+collected in a `Scores`; anything else is a `Refusal` that names the node.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+from xdsl.dialects.builtin import AnyFloat, TensorType
+from xdsl.ir import SSAValue
+from xdsl.utils.hints import isa
+
+from lampc.dialects.onnx import NodeOp
+from lampc.passes.raising.axis_maps import Axis, Layout, LayoutError, atoms_of, axis, broadcast, leaves, resolved
+from lampc.passes.raising.contraction import contraction_of, is_contraction
+from lampc.passes.raising.graph import (
+    Refusal,
+    int_attribute,
+    integers,
+    integers_attribute,
+    is_absent,
+    is_node,
+    node_of,
+    scalar,
+    shape_of,
+)
+from lampc.passes.raising.layout_ops import is_identity, through_layout
+
+MASKING = -1e4
+"""A constant at most this large in a mask means "masked" (lampattention.md §4.3)."""
+
+
+ScoreOperand = tuple[SSAValue, Layout]
+
+
+@dataclass(frozen=True)
+class MaskTerm:
+    """
+    One mask on the way: `score + factor * value` or, as a selection, `score where value else masked`.
+
+    inverted   the selection is live where `value` is false
+    """
+
+    node: NodeOp
+    value: SSAValue
+    layout: Layout
+    factor: float = 1.0
+    selects: bool = False
+    masked: float = -math.inf
+    inverted: bool = False
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What lies between the query-key contraction and the probabilities, and the contraction itself once it is reached."""
+
+    keys: Axis
+    absorbed: tuple[NodeOp, ...] = ()
+    terms: tuple[MaskTerm, ...] = ()
+    factor: float = 1.0
+    softcap: float | None = None
+    sink: tuple[SSAValue, Layout] | None = None
+    sink_open: bool = False
+    query: ScoreOperand | None = None
+    key: ScoreOperand | None = None
+    head: Axis = ()
+
+    def absorb(self, *nodes: NodeOp) -> "Scores":
+        return replace(self, absorbed=(*self.absorbed, *nodes))
+
+
+def _defining(value: SSAValue, last: NodeOp) -> NodeOp:
+    node = node_of(value)
+    if node is None:
+        raise Refusal("the scores come from no query-key product", last)
+    return node
+
+
+def _is_float(value: SSAValue) -> bool:
+    return isa(value.type, TensorType) and isinstance(value.type.element_type, AnyFloat)
+
+
+def _reduced(node: NodeOp, rank: int) -> tuple[int, ...]:
+    """The axes a Reduce node runs over, from its attribute or its second input."""
+    if len(node.operands) > 1 and not is_absent(node.operands[1]):
+        axes = integers(node.operands[1])
+        if axes is None:
+            raise Refusal("its axes are not constant", node)
+        return tuple(sorted(a % rank for a in axes))
+    return tuple(sorted(a % rank for a in integers_attribute(node, "axes", tuple(range(rank)))))
+
+
+def _runs_over_keys(node: NodeOp, axes: tuple[int, ...], layout: Layout, keys: Axis) -> None:
+    """Raise Refusal unless `axes` are exactly the key axis."""
+    run = leaves(atom for a in axes for atom in layout[a])
+    if run != leaves(keys):
+        raise Refusal("it does not run over the keys alone", node)
+
+
+def probabilities(value: SSAValue, layout: Layout, keys: Axis, anchor: NodeOp) -> Scores:
+    """
+    Walk from P (`layout` maps its axes, `keys` is the summed one) over the softmax to the query-key contraction.
+
+    Raises Refusal where the walk stops.
+    """
+    state = Scores(keys)
+    last = anchor
+    while True:
+        node = _defining(value, last)
+        last = node
+        try:
+            above = through_layout(node, layout)
+        except LayoutError as error:
+            raise Refusal(str(error), node) from error
+        if above is not None:
+            value, layout, state = node.operands[0], above, state.absorb(node)
+        elif is_identity(node) or (is_node(node, "Cast") and _is_float(node.operands[0]) and _is_float(value)):
+            value, state = node.operands[0], state.absorb(node)
+        elif is_node(node, "Where"):
+            value, guard = _nan_guard(node)
+            state = state.absorb(node, guard)
+        elif is_node(node, "Slice") and state.sink is None and not state.sink_open:
+            _drops_last(node, layout, keys)
+            value, state = node.operands[0], replace(state.absorb(node), sink_open=True)
+        elif is_node(node, "Softmax"):
+            _softmax_axis(node, layout, keys)
+            return _scores(node.operands[0], layout, state.absorb(node), node)
+        elif is_node(node, "Div"):
+            value, parts = _manual_softmax(node, layout, keys)
+            return _scores(value, layout, state.absorb(*parts), node)
+        elif is_node(node, "LogSoftmax"):
+            raise Refusal("logarithms of probabilities weigh the values", node)
+        else:
+            raise Refusal("it lies between the softmax and the values", node)
+
+
+def _nan_guard(node: NodeOp) -> tuple[SSAValue, NodeOp]:
+    """`Where(IsNaN(p), 0, p)`: rows without a live key give zeros."""
+    condition, filler, value = node.operands
+    guard = node_of(condition)
+    if guard is None or not is_node(guard, "IsNaN") or guard.operands[0] is not value or scalar(filler) != 0.0:
+        raise Refusal("a selection on the probabilities that is no NaN guard", node)
+    return value, guard
+
+
+def _drops_last(node: NodeOp, layout: Layout, keys: Axis) -> None:
+    """Check that a Slice keeps all keys and drops the one column after them."""
+    starts, ends = integers(node.operands[1]), integers(node.operands[2]) if len(node.operands) > 2 else None
+    rank = len(layout)
+    axes = integers(node.operands[3]) if len(node.operands) > 3 else list(range(rank))
+    steps = integers(node.operands[4]) if len(node.operands) > 4 else [1]
+    wide, narrow = shape_of(node.operands[0]), shape_of(node.results[0])
+    differing = [i for i in range(rank) if wide[i] != narrow[i]]
+    if starts is None or ends is None or axes is None or steps is None or any(s != 1 for s in steps):
+        raise Refusal("a Slice that is not constant", node)
+    if len(differing) != 1 or wide[differing[0]] != narrow[differing[0]] + 1 or any(starts):
+        raise Refusal("a Slice that does not drop one last column", node)
+    _runs_over_keys(node, (differing[0],), layout, keys)
+
+
+def _softmax_axis(node: NodeOp, layout: Layout, keys: Axis) -> None:
+    rank = len(layout)
+    if node.version.value.data >= 13:
+        axes: tuple[int, ...] = (int_attribute(node, "axis", -1) % rank,)
+    else:  # flattens: all axes from `axis` on are one
+        axes = tuple(range(int_attribute(node, "axis", 1) % rank, rank))
+    _runs_over_keys(node, axes, layout, keys)
+
+
+def _manual_softmax(node: NodeOp, layout: Layout, keys: Axis) -> tuple[SSAValue, tuple[NodeOp, ...]]:
+    """`Exp(x) / ReduceSum(Exp(x))`, a subtracted maximum is met later."""
+    exponential, total = node_of(node.operands[0]), node_of(node.operands[1])
+    if exponential is None or total is None or not is_node(exponential, "Exp") or not is_node(total, "ReduceSum"):
+        raise Refusal("a division on the probabilities that is no softmax", node)
+    if total.operands[0] is not node.operands[0] or not int_attribute(total, "keepdims", 1):
+        raise Refusal("a division on the probabilities that is no softmax", total)
+    _runs_over_keys(total, _reduced(total, len(layout)), layout, keys)
+    return exponential.operands[0], (node, exponential, total)
+
+
+def _scores(value: SSAValue, layout: Layout, state: Scores, last: NodeOp) -> Scores:
+    """Walk from the softmax's operand to the contraction; at an Add both operands are tried."""
+    while True:
+        node = _defining(value, last)
+        last = node
+        if is_contraction(node):
+            if state.sink_open:
+                raise Refusal("a Slice drops a column that no Concat added", node)
+            return _reached(node, layout, state)
+        try:
+            above = through_layout(node, layout)
+        except LayoutError as error:
+            raise Refusal(str(error), node) from error
+        if above is not None:
+            if state.sink_open:
+                raise Refusal("a change of layout between the sink and the softmax", node)
+            value, layout, state = node.operands[0], above, state.absorb(node)
+        elif is_identity(node) or (is_node(node, "Cast") and _is_float(node.operands[0]) and _is_float(value)):
+            value, state = node.operands[0], state.absorb(node)
+        elif is_node(node, "Concat"):
+            value, state = _sink(node, layout, state)
+        elif (maximum := _shift(node, layout, state)) is not None:
+            value, state = node.operands[0], state.absorb(node, maximum)
+        elif state.sink_open:
+            raise Refusal("it lies between the sink and the softmax", node)
+        elif (constant := scaled_by_constant(node)) is not None:
+            value, factor = constant
+            state = replace(state.absorb(node), factor=state.factor * factor)
+        elif is_node(node, "Tanh"):
+            if state.softcap is not None:
+                raise Refusal("a second soft-cap", node)
+            value, state = node.operands[0], replace(state.absorb(node), softcap=state.factor, factor=1.0)
+        elif is_node(node, "Where"):
+            value, state = _selection(node, layout, state)
+        elif is_node(node, "Add", "Sub"):
+            return _sum(node, layout, state)
+        else:
+            raise Refusal("it lies between the query-key product and the softmax", node)
+
+
+def _reached(node: NodeOp, layout: Layout, state: Scores) -> Scores:
+    """The query-key contraction. Raises Refusal if its operands are not keys on one side and queries on the other."""
+    contraction = contraction_of(node)
+    if not contraction.summed:
+        raise Refusal("it sums over no common axis", node)
+    axes = dict(zip(contraction.out_labels, resolved(layout), strict=True))
+    sizes = contraction.sizes()
+    axes.update((label, axis("d", sizes[label])) for label in contraction.summed)
+    sides: list[ScoreOperand] = []
+    for value, labels in (
+        (contraction.left, contraction.left_labels),
+        (contraction.right, contraction.right_labels),
+    ):
+        shape = shape_of(value)
+        sides.append((value, tuple(() if size == 1 else axes[n] for n, size in zip(labels, shape, strict=True))))
+    keys = set(leaves(state.keys))
+    present = [keys & set(atoms_of(side[1])) for side in sides]
+    if keys and not (present[0] == keys and not present[1]) and not (present[1] == keys and not present[0]):
+        raise Refusal("its operands are not queries on one side and keys on the other", node)
+    rows_left = not keys or not present[0]
+    query, key = sides if rows_left else reversed(sides)
+    head = tuple(atom for label in contraction.summed for atom in axes[label])
+    factor = state.factor * contraction.alpha
+    return replace(state.absorb(node), query=query, key=key, head=head, factor=factor)
+
+
+def _sink(node: NodeOp, layout: Layout, state: Scores) -> tuple[SSAValue, Scores]:
+    """`Concat(scores, sink)` on the key axis: one extra logit."""
+    rank = len(layout)
+    where = int_attribute(node, "axis", 0) % rank
+    if not state.sink_open or len(node.operands) != 2:
+        raise Refusal("a Concat that is no sink", node)
+    _runs_over_keys(node, (where,), layout, state.keys)
+    scores, sink = node.operands
+    if shape_of(sink)[where] != 1:
+        raise Refusal("a sink of more than one column", node)
+    narrow = tuple(() if i == where else group for i, group in enumerate(layout))
+    return scores, replace(state.absorb(node), sink=(sink, broadcast(narrow, shape_of(sink))), sink_open=False)
+
+
+def _shift(node: NodeOp, layout: Layout, state: Scores) -> NodeOp | None:
+    """The ReduceMax of `Sub(x, ReduceMax(x))`, to which softmax is blind; None for other nodes."""
+    if not is_node(node, "Sub"):
+        return None
+    maximum = node_of(node.operands[1])
+    if maximum is None or not is_node(maximum, "ReduceMax") or maximum.operands[0] is not node.operands[0]:
+        return None
+    if not int_attribute(maximum, "keepdims", 1) or state.terms or state.softcap is not None or state.factor != 1.0:
+        return None
+    _runs_over_keys(maximum, _reduced(maximum, len(layout)), layout, state.keys)
+    return maximum
+
+
+def scaled_by_constant(node: NodeOp) -> tuple[SSAValue, float] | None:
+    """`(x, c)` if the node is `x * c`, `c * x` or `x / c` with a finite non-zero scalar c that leaves x's shape; else None."""
+    if not is_node(node, "Mul", "Div"):
+        return None
+    left, right = node.operands
+    for value, other in ((left, right), (right, left)):
+        constant = scalar(other)
+        if constant is None or scalar(value) is not None or shape_of(value) != shape_of(node.results[0]):
+            continue
+        if is_node(node, "Div") and value is right:
+            return None
+        if not math.isfinite(constant) or constant == 0.0:
+            return None
+        return value, constant if is_node(node, "Mul") else 1.0 / constant
+    return None
+
+
+def _masks_allowed(node: NodeOp, state: Scores) -> None:
+    if state.softcap is not None:
+        raise Refusal("a mask below the soft-cap", node)
+
+
+def _selection(node: NodeOp, layout: Layout, state: Scores) -> tuple[SSAValue, Scores]:
+    """`Where(live, score, c)` or `Where(dead, c, score)`."""
+    _masks_allowed(node, state)
+    condition, positive, negative = node.operands
+    masked, inverted = scalar(negative), False
+    value = positive
+    if masked is None:
+        masked, inverted, value = scalar(positive), True, negative
+    if masked is None:
+        raise Refusal("a selection between two tensors", node)
+    if shape_of(value) != shape_of(node.results[0]):
+        raise Refusal("a selection that broadcasts the scores", node)
+    if not masked * state.factor <= MASKING:
+        raise Refusal(f"a selection of {masked:g}, which is no masking constant", node)
+    term = MaskTerm(node, condition, broadcast(layout, shape_of(condition)), 1.0, True, masked * state.factor, inverted)
+    return value, replace(state.absorb(node), terms=(*state.terms, term))
+
+
+def _sum(node: NodeOp, layout: Layout, state: Scores) -> Scores:
+    """`score + mask` in either order, `score - mask`."""
+    _masks_allowed(node, state)
+    left, right = node.operands
+    sign = -1.0 if is_node(node, "Sub") else 1.0
+    failures: list[Refusal] = []
+    for value, other, factor in ((left, right, sign), (right, left, 1.0)):
+        if (is_node(node, "Sub") and value is right) or shape_of(value) != shape_of(node.results[0]):
+            continue
+        grown = state.absorb(node)
+        if scalar(other) != 0.0:
+            layout_of_mask = broadcast(layout, shape_of(other))
+            term = MaskTerm(node, other, layout_of_mask, factor * state.factor)
+            grown = replace(grown, terms=(*state.terms, term))
+        try:
+            return _scores(value, layout, grown, node)
+        except Refusal as refusal:
+            failures.append(refusal)
+    if not failures:
+        raise Refusal("a sum that broadcasts the scores", node)
+    raise failures[0]
