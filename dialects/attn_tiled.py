@@ -127,6 +127,13 @@ class LanesOp(IRDLOperation):
 
     `rows` query rows make a warp, `warps` warps a thread block, `blocks` blocks cover the queries. Query head h reads
     key-value head h // `group`. `layout` names the register layout once it is chosen.
+
+    ```mlir
+    %o = attn.lanes %lane in (batch = 1, heads = 9, group = 3, blocks = 4, warps = 8, rows = 16) -> tensor<1x9x512x64xf32> {
+      ...
+      attn.yield %rows : tensor<16x64xf32>
+    }
+    ```
     """
 
     name = "attn.lanes"
@@ -324,6 +331,14 @@ class TileLoopOp(IRDLOperation):
 
     `order` is forward, reverse, or sink-first (the first tile, then the others backwards). Tiles without a live entry are
     skipped for the lane and counted apart.
+
+    ```mlir
+    %mu1, %omega1, %acc1 = attn.tile_loop %t in 8 order "forward" where %liveness
+        iter(%mu = %mu0, %omega = %omega0, %acc = %acc0) : (tensor<16xf32>, tensor<16xf32>, tensor<16x64xf32>) {
+      ...
+      attn.yield %mu2, %omega2, %acc2 : tensor<16xf32>, tensor<16xf32>, tensor<16x64xf32>
+    }
+    ```
     """
 
     name = "attn.tile_loop"

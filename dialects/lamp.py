@@ -191,6 +191,15 @@ class RecomputeUnsafeOp(IRDLOperation):
     -inf are not safe. The region computes one sub-block in the high format; its column maximum raises the maximum that the
     rest is tested against. Results: the recomputed scores (of the sub-blocks in `recomputed`, others unspecified), the raised
     maximum, and which sub-blocks were recomputed. Source: section 4.5, paper equation 7.
+
+    ```mlir
+    %y16, %mu1, %high = lamp.recompute_unsafe %sb in %order margin(%top, %mu, %live) delta = 3.906250e-03
+        : (!lamp.order<4>, tensor<4x16x!lamp.float<e4m3>>, tensor<16x!lamp.float<e4m11>>, tensor<64x16xi1>)
+        -> tensor<64x16x!lamp.float<e4m11>> {
+      %y = lamp.accumulate %key, %query at %sb {...}
+      lamp.yield %y : tensor<16x16x!lamp.float<e4m11>>
+    }
+    ```
     """
 
     name = "lamp.recompute_unsafe"
@@ -275,6 +284,13 @@ class RecomputeOp(IRDLOperation):
     Compute the sub-blocks in the mask by the region; the other entries of the result are unspecified.
 
     Stage 2's recomputation, and policy `high`, which computes every live sub-block this way.
+
+    ```mlir
+    %y16 = lamp.recompute %sb in %again : !lamp.mask<4> -> tensor<64x16x!lamp.float<e4m11>> {
+      %y = lamp.accumulate %key, %query at %sb {...}
+      lamp.yield %y : tensor<16x16x!lamp.float<e4m11>>
+    }
+    ```
     """
 
     name = "lamp.recompute"

@@ -14,7 +14,7 @@ from lampc.errors import UsageError
 @dataclass(frozen=True)
 class RegisterLayoutPass(ModulePass):
     """
-    Name the register layout of every `attn.lanes`.
+    Name the register layout (`layout`) of every `attn.lanes`.
 
     `safe` keeps space for all sub-blocks of a tile in 16 bit, so that no recomputation changes the schedule. The paper's
     `compact` layout (8 bit for all and one 16-bit sub-block) is refused for now.
