@@ -110,3 +110,21 @@ FORMATS: dict[str, FloatFormat] = {
     )
 }
 """Every named format. The last two are storage types of Q, K and V (option `operands`)."""
+
+
+@dataclass(frozen=True)
+class FormatSet:
+    """The formats of one attention: accumulators, shifted logits and exponentials, low and high."""
+
+    low: FloatFormat
+    high: FloatFormat
+    low_shift: FloatFormat
+    high_shift: FloatFormat
+    low_exp: FloatFormat
+    high_exp: FloatFormat
+
+
+HW = FormatSet(E4M3, E4M11, UE5M3_SHIFT, UE5M11_SHIFT, UE5M3_EXP, UE5M11_EXP)
+"""Option `range = hw`."""
+UNBOUNDED = FormatSet(E8M3, E8M11, UE8M3, UE8M11, UE8M3, UE8M11)
+"""Option `range = unbounded`, what the paper simulates."""
