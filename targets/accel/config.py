@@ -79,7 +79,7 @@ class Config:
         if self.hq % self.hkv:
             raise InputError(f"configuration: {self.hq} query heads are no multiple of {self.hkv} KV heads")
         for name in ("scale", "delta", "tau", "cap"):
-            if not math.isfinite(getattr(self, name)) and not (name == "tau" and getattr(self, name) == math.inf):
+            if not math.isfinite(getattr(self, name)):
                 raise InputError(f"configuration: {name} must be finite, got {getattr(self, name)}")
         if self.delta < 0 or self.tau < 0 or self.cap < 0 or self.window < 0:
             raise InputError("configuration: delta, tau, cap and window must not be negative")
