@@ -115,17 +115,15 @@ class Config:
     @classmethod
     def from_dict(cls, values: Mapping[str, object]) -> "Config":
         """The configuration that `to_dict` gives; InputError for a missing, unknown or ill-typed entry."""
-        known = {f.name: f for f in fields(cls)}
+        known = {f.name: str(getattr(f.type, "__name__", f.type)) for f in fields(cls)}
         if unknown := set(values) - set(known):
-            raise InputError(f"configuration: unknown entry {min(unknown)!r}")
+            raise InputError(f"configuration: unknown entry {printable(repr(min(unknown)), 40)}")
         taken: dict[str, int | float | str | bool] = {}
-        for name, entry in known.items():
+        for name, kind in known.items():
             if name not in values:
                 raise InputError(f"configuration: entry {name!r} is missing")
             value = values[name]
-            if not isinstance(value, int | float | str) or type(value) is not entry.type:
-                raise InputError(
-                    f"configuration: entry {name!r} must be {entry.type.__name__}, got {printable(repr(value), 40)}"
-                )
+            if not isinstance(value, int | float | str) or type(value).__name__ != kind:
+                raise InputError(f"configuration: entry {name!r} must be {kind}, got {printable(repr(value), 40)}")
             taken[name] = value
         return cls(**taken)  # pyright: ignore[reportArgumentType]
