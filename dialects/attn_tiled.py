@@ -329,11 +329,13 @@ class TileLoopOp(IRDLOperation):
     """
     Run the body for each of `tiles` key tiles in which the lane has a live entry, carrying state.
 
+    A tile's keys are `sub_blocks` equal groups, the unit in which precision is decided later.
+
     `order` is forward, reverse, or sink-first (the first tile, then the others backwards). Tiles without a live entry are
     skipped for the lane and counted apart.
 
     ```mlir
-    %mu1, %omega1, %acc1 = attn.tile_loop %t in 8 order "forward" where %liveness
+    %mu1, %omega1, %acc1 = attn.tile_loop %t in 8 sub_blocks 4 order "forward" where %liveness
         iter(%mu = %mu0, %omega = %omega0, %acc = %acc0) : (tensor<16xf32>, tensor<16xf32>, tensor<16x64xf32>) {
       ...
       attn.yield %mu2, %omega2, %acc2 : tensor<16xf32>, tensor<16xf32>, tensor<16x64xf32>
@@ -347,14 +349,28 @@ class TileLoopOp(IRDLOperation):
     outputs = var_result_def()
     body = region_def("single_block")
     tiles = prop_def(IntegerAttr)
+    sub_blocks = prop_def(IntegerAttr, default_value=IntegerAttr(1, i64))
     order = prop_def(StringAttr)
 
-    def __init__(self, liveness: SSAValue, initial: Sequence[SSAValue], body: Region, *, tiles: int, order: str):
+    def __init__(
+        self,
+        liveness: SSAValue,
+        initial: Sequence[SSAValue],
+        body: Region,
+        *,
+        tiles: int,
+        order: str,
+        sub_blocks: int = 1,
+    ):
         super().__init__(
             operands=[liveness, list(initial)],
             result_types=[[value.type for value in initial]],
             regions=[body],
-            properties={"tiles": IntegerAttr(tiles, i64), "order": StringAttr(order)},
+            properties={
+                "tiles": IntegerAttr(tiles, i64),
+                "sub_blocks": IntegerAttr(sub_blocks, i64),
+                "order": StringAttr(order),
+            },
         )
 
     @classmethod
@@ -362,6 +378,9 @@ class TileLoopOp(IRDLOperation):
         tile = parser.parse_argument(expect_type=False).resolve(IndexType())
         parser.parse_keyword("in")
         tiles = parser.parse_integer(allow_boolean=False)
+        sub_blocks = 1
+        if parser.parse_optional_keyword("sub_blocks") is not None:
+            sub_blocks = parser.parse_integer(allow_boolean=False)
         parser.parse_keyword("order")
         order = parser.parse_str_literal()
         parser.parse_keyword("where")
@@ -381,13 +400,16 @@ class TileLoopOp(IRDLOperation):
         arguments = [argument.resolve(type) for (argument, _), type in zip(pairs, types, strict=True)]
         initial = [parser.resolve_operand(value, type) for (_, value), type in zip(pairs, types, strict=True)]
         body = parser.parse_region([tile, *arguments])
-        return cls(liveness, initial, body, tiles=tiles, order=order)
+        return cls(liveness, initial, body, tiles=tiles, order=order, sub_blocks=sub_blocks)
 
     def print(self, printer: Printer) -> None:
         tile, *state = self.body.block.args
         printer.print_string(" ")
         printer.print_ssa_value(tile)
-        printer.print_string(f' in {self.tiles.value.data} order "{self.order.data}" where ')
+        printer.print_string(f" in {self.tiles.value.data}")
+        if self.sub_blocks.value.data != 1:
+            printer.print_string(f" sub_blocks {self.sub_blocks.value.data}")
+        printer.print_string(f' order "{self.order.data}" where ')
         printer.print_ssa_value(self.liveness)
         printer.print_string(" iter(")
         for position, (argument, value) in enumerate(zip(state, self.initial, strict=True)):
@@ -403,6 +425,8 @@ class TileLoopOp(IRDLOperation):
     def verify_(self) -> None:
         if self.order.data not in ORDERS:
             raise VerifyException(f"order must be one of {', '.join(ORDERS)}, got {self.order.data!r}")
+        if not 1 <= self.sub_blocks.value.data <= 8:
+            raise VerifyException("a key tile has 1 to 8 sub-blocks")
         state = [value.type for value in self.initial]
         if list(self.body.block.arg_types) != [IndexType(), *state]:
             raise VerifyException("the body takes the tile index and the carried state")

@@ -2,8 +2,9 @@
 The `lamp` dialect: LampAttention with every format, rounding and recompute branch explicit (level 4).
 
 The ops stand in the body of an `attn.tile_loop` and describe one lane's step over one key tile. A tile's keys are `N_k`
-sub-blocks; ops that touch some of them take a `!lamp.mask`. The two recompute ops hold the recomputation as a region that runs
-for the sub-blocks that need it. Scores are [keys of a tile, rows], maxima [sub-blocks, rows].
+sub-blocks (the loop's `sub_blocks`); ops that touch some of them take a `!lamp.mask`. The two recompute ops hold the
+recomputation as a region that runs for the sub-blocks that need it. Scores are [keys of a tile, rows], maxima [sub-blocks,
+rows].
 Source: docs/lampattention.md section 4; arXiv 2609.39361.
 """
 

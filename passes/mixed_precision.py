@@ -32,7 +32,7 @@ class MixedPrecisionPass(ModulePass):
     """
     Replace each FP32 step of a tile loop by LampAttention's: low accumulation, stage 1, exponentials, stage 2, update.
 
-    `bk` keys make a sub-block. `policy` `lamp` is the whole method, `low` never recomputes, `high` computes everything in 16 bit; FP32 attention is what
+    `policy` `lamp` is the whole method, `low` never recomputes, `high` computes everything in 16 bit; FP32 attention is what
     stays when this pass does not run. `delta` is the margin of stage 1, `tau` the threshold of stage 2, `tie` its choice among
     equally large sets; `stage1=false` and `stage2=false` are the paper's ablations. `range` `hw` takes the formats of the
     machine, `unbounded` FP32's exponent range with their mantissas. `shift`, `exp-above-one`, `rounding` (with `seed`) and
@@ -53,7 +53,7 @@ class MixedPrecisionPass(ModulePass):
         %scaled = attn.scale_query %query {scale = 5.000000e-01 : f32} : tensor<16x8xf32>
         %liveness = attn.liveness %lane {queries = 16 : i64, keys = 64 : i64}
         %mu0, %omega0, %acc0 = attn.softmax_init %lane : tensor<16x!lamp.float<e4m11>>, tensor<16xf32>, tensor<16x8xf32>
-        %mu_out, %omega_out, %acc_out = attn.tile_loop %t in 1 order "forward" where %liveness iter(%mu = %mu0, %omega = %omega0, %acc = %acc0) : (tensor<16x!lamp.float<e4m11>>, tensor<16xf32>, tensor<16x8xf32>) {
+        %mu_out, %omega_out, %acc_out = attn.tile_loop %t in 1 sub_blocks 4 order "forward" where %liveness iter(%mu = %mu0, %omega = %omega0, %acc = %acc0) : (tensor<16x!lamp.float<e4m11>>, tensor<16xf32>, tensor<16x8xf32>) {
           %key = attn.load_tile %k[%lane, %t] : tensor<1x1x64x8xf32> -> tensor<64x8xf32>
           %value = attn.load_tile %v[%lane, %t] : tensor<1x1x64x8xf32> -> tensor<64x8xf32>
           %live = attn.live_entries %liveness[%t] : tensor<64x16xi1>
@@ -97,7 +97,6 @@ class MixedPrecisionPass(ModulePass):
 
     name = "lamp-mixed-precision"
 
-    bk: int = 16
     policy: Literal["lamp", "low", "high"] = "lamp"
     delta: float = 0.00390625
     tau: float = 0.5
@@ -151,10 +150,8 @@ class _Lamp(RewritePattern):
         loop = op.parent_op()
         if not isinstance(loop, tiled.TileLoopOp):
             return
-        lanes = loop.parent_op()
-        assert isinstance(lanes, tiled.LanesOp)
         chain = _scores_chain(op.scores)
-        step = _Step(self.options, op, lanes.body.block.args[0], chain)
+        step = _Step(self.options, op, loop, chain)
         _retype_maximum(loop, step.formats.high, rewriter)
         step.emit(rewriter)
         for old in reversed(chain):
@@ -184,22 +181,19 @@ def _scores_chain(scores: SSAValue) -> list[Operation]:
 class _Step:
     """One tile step under the chosen policy, emitted before the FP32 step that it replaces."""
 
-    def __init__(self, options: MixedPrecisionPass, old: tiled.OnlineSoftmaxOp, lane: SSAValue, chain: list[Operation]):
+    def __init__(self, options: MixedPrecisionPass, old: tiled.OnlineSoftmaxOp, loop: tiled.TileLoopOp, chain: list[Operation]):
+        lanes = loop.parent_op()
+        assert isinstance(lanes, tiled.LanesOp)
         scores = chain[0]
         assert isinstance(scores, tiled.ScoresOp)
         self.options = options
         self.formats = _Formats.of(options.range)
         self.old = old
-        self.lane = lane
+        self.lane = lanes.body.block.args[0]
         self.chain = chain
         self.key, self.query = scores.key, scores.query
         self.keys, self.rows = tensor_shape(old.scores)
-        if self.keys % options.bk or not 1 <= self.keys // options.bk <= 16:
-            raise UsageError(
-                f"option bk={options.bk}: a key tile of {self.keys} keys needs 1 to 16 sub-blocks of bk keys "
-                "(stage 2 enumerates the masks of a tile)"
-            )
-        self.sub_blocks = self.keys // options.bk
+        self.sub_blocks = loop.sub_blocks.value.data
         self.out = Emitter(old, InsertPoint.before(old))
 
     def emit(self, rewriter: PatternRewriter) -> None:

@@ -108,7 +108,7 @@ class _Outline:
         self.main = Block(arg_types=[arg.type for arg in self.block.args])
         self.values: dict[SSAValue, SSAValue] = dict(zip(self.block.args, self.main.args, strict=True))
         for old, new in zip(self.block.args, self.main.args, strict=True):
-            new.name_hint = old.name_hint
+            new.name_hint = old.name_hint or None
 
     def run(self) -> list[FuncOp]:
         """Rewrite the function; returns the private functions it now needs."""
@@ -181,7 +181,7 @@ class _Outline:
         inside: dict[SSAValue, SSAValue] = {}
         for old, new in zip(inputs, body.args, strict=True):
             inside[old] = new
-            new.name_hint = old.name_hint
+            new.name_hint = old.name_hint or None
         for value in read:
             if isinstance(value.owner, _FREE):
                 body.add_op(value.owner.clone(inside))
@@ -245,7 +245,7 @@ class _Outline:
 
     def _define(self, old: Sequence[SSAValue], new: Sequence[SSAValue]) -> None:
         for before, after in zip(old, new, strict=True):
-            after.name_hint = before.name_hint
+            after.name_hint = before.name_hint or None
             self.values[before] = after
 
     def _onnx_name(self, value: SSAValue) -> str:

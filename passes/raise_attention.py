@@ -9,10 +9,10 @@ from xdsl.passes import ModulePass
 
 from lampc.dialects.onnx import ConstantOp, InitializerOp, NodeOp
 from lampc.passes.raising import decomposed, standard
-from lampc.passes.raising.candidates import Site, sites
+from lampc.passes.raising.candidates import Site, sites, unweighted
 from lampc.passes.raising.emit import Emission
 from lampc.passes.raising.graph import Refusal, name_of
-from lampc.passes.raising.plan import Plan
+from lampc.passes.raising.host_nodes import HostNodes
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ class RaiseAttentionPass(ModulePass):
                     reason = _raise(site, opset)
                     if reason is not None:
                         rejected.append(_record(site, reason))
+                rejected.extend(_record(site, str(site.refusal)) for site in unweighted(function))
                 _erase_unused(function)
         if rejected:
             op.attributes["attn.rejected"] = ArrayAttr(rejected)
@@ -63,22 +64,19 @@ def _opset(module: ModuleOp) -> int:
 
 def _raise(site: Site, opset: int) -> str | None:
     """Raise one candidate; the reason if it stays."""
-    if site.node.parent is None:
-        return None
+    if site.refusal is not None:
+        return str(site.refusal)
+    host = HostNodes(site.node if site.contraction is None else site.contraction.node, opset)
     try:
-        emission = Emission(_match(site), opset)
+        plan = (
+            standard.match(site.node, host) if site.contraction is None else decomposed.match(site.contraction, site.side, host)
+        )
+        emission = Emission(plan, host)
         emission.commit(emission.build())
     except Refusal as refusal:
+        host.discard()
         return str(refusal)
     return None
-
-
-def _match(site: Site) -> Plan:
-    if site.refusal is not None:
-        raise site.refusal
-    if site.contraction is None:
-        return standard.match(site.node)
-    return decomposed.match(site.contraction, site.side)
 
 
 def _record(site: Site, reason: str) -> DictionaryAttr:

@@ -61,7 +61,7 @@ class TileAttentionPass(ModulePass):
         %scaled = attn.scale_query %query {scale = 1.250000e-01 : f32} : tensor<16x64xf32>
         %liveness = attn.liveness %lane {queries = 40 : i64, keys = 40 : i64, causal}
         %mu0, %omega0, %acc0 = attn.softmax_init %lane : tensor<16xf32>, tensor<16xf32>, tensor<16x64xf32>
-        %mu_out, %omega_out, %acc_out = attn.tile_loop %t in 1 order "forward" where %liveness iter(%mu = %mu0, %omega = %omega0, %acc = %acc0) : (tensor<16xf32>, tensor<16xf32>, tensor<16x64xf32>) {
+        %mu_out, %omega_out, %acc_out = attn.tile_loop %t in 1 sub_blocks 4 order "forward" where %liveness iter(%mu = %mu0, %omega = %omega0, %acc = %acc0) : (tensor<16xf32>, tensor<16xf32>, tensor<16x64xf32>) {
           %key = attn.load_tile %k[%lane, %t] : tensor<1x3x40x64xf32> -> tensor<64x64xf32>
           %value = attn.load_tile %v[%lane, %t] : tensor<1x3x40x64xf32> -> tensor<64x64xf32>
           %live = attn.live_entries %liveness[%t] : tensor<64x16xi1>
@@ -89,7 +89,7 @@ class TileAttentionPass(ModulePass):
     mask_threshold: float = -1.0e4
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for name, value, most in (("bq", self.bq, 64), ("nq", self.nq, 64), ("bk", self.bk, 256), ("nk", self.nk, 16)):
+        for name, value, most in (("bq", self.bq, 64), ("nq", self.nq, 64), ("bk", self.bk, 256), ("nk", self.nk, 8)):
             if not 1 <= value <= most:
                 note = " (stage 2 enumerates the 2^nk masks of a tile)" if name == "nk" else ""
                 raise UsageError(f"option {name}={value}: must be from 1 to {most}{note}")
@@ -163,7 +163,14 @@ class _TileAttention(RewritePattern):
         )
         step.add(tiled.YieldOp(*new.results))
         loop = inner.add(
-            tiled.TileLoopOp(liveness.result, state.results, loop_body, tiles=-(-keys // tile_keys), order=options.kv_order),
+            tiled.TileLoopOp(
+                liveness.result,
+                state.results,
+                loop_body,
+                tiles=-(-keys // tile_keys),
+                sub_blocks=options.nk,
+                order=options.kv_order,
+            ),
             "mu_out",
             "omega_out",
             "acc_out",

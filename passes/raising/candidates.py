@@ -25,6 +25,7 @@ FUSED = (
     "SparseAttention",
 )
 _AFTER_SOFTMAX = (*LAYOUT_OPS, "Expand", "Cast", "CastLike", "Identity", "Dropout", "IsNaN", "Where", "Slice", "Split", "Mul")
+_BETWEEN_PRODUCTS = (*LAYOUT_OPS, "Expand", "Cast", "CastLike", "Identity", "Dropout", "Mul", "Div", "Add", "Sub", "Where")
 
 
 @dataclass(frozen=True)
@@ -95,3 +96,27 @@ def _ending(softmax: NodeOp, form: str, user: NodeOp, side: int) -> Site:
         return Site(softmax, form, contraction_of(user), side)
     except Refusal as refusal:
         return Site(softmax, form, refusal=refusal)
+
+
+def unweighted(function: FuncOp) -> Iterator[Site]:
+    """Products of products of activations with no softmax between: linear attention, which is left alone."""
+    varying = set[object](function.body.block.args)
+    contractions: list[NodeOp] = []
+    for op in function.body.block.ops:
+        if isinstance(op, NodeOp) and any(value in varying for value in op.operands):
+            varying.update(op.results)
+            if is_contraction(op) and all(value in varying for value in op.operands[:2]):
+                contractions.append(op)
+    known = set(contractions)
+    for first in contractions:
+        pending, seen = [first], {first}
+        for node in pending:
+            for user in (use.operation for result in node.results for use in result.uses):
+                if not isinstance(user, NodeOp) or user in seen:
+                    continue
+                seen.add(user)
+                if user in known:
+                    reason = Refusal("no softmax between the two products", user)
+                    yield Site(first, f"{first.op_type.data}, {user.op_type.data}", refusal=reason)
+                elif user.op_type.data in _BETWEEN_PRODUCTS:
+                    pending.append(user)

@@ -4,20 +4,23 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 from xdsl.ir import SSAValue
 
-from lampc.dialects.onnx import ConstantOp, InitializerOp, MaskAttr, NodeOp
+from lampc.dialects.onnx import NodeOp
 from lampc.passes.raising.axis_maps import Atom, Axis, Layout, atoms_of, axis, leaves, resolved, size_of
 from lampc.passes.raising.contraction import Contraction
-from lampc.passes.raising.graph import Refusal, shape_of, title
+from lampc.passes.raising.graph import Refusal, constant, shape_of, title
+from lampc.passes.raising.host_nodes import HostNodes
+from lampc.passes.raising.mask_terms import MaskTerm, Structure, both, content_of, structure_of
 from lampc.passes.raising.operands import Candidate, best, candidates, holding
-from lampc.passes.raising.plan import Operand, Plan, Structure
-from lampc.passes.raising.scores import MASKING, MaskTerm, Scores, probabilities
+from lampc.passes.raising.plan import Operand, Plan
+from lampc.passes.raising.scores import Scores, probabilities
 
 
-def match(contraction: Contraction, side: int) -> Plan:
+def match(contraction: Contraction, side: int, host: HostNodes) -> Plan:
     """
-    The attention whose probabilities are operand `side` (0 or 1) of `contraction`.
+    The attention whose probabilities are operand `side` (0 or 1) of `contraction`; `host` takes nodes to be added.
 
     Raises Refusal with the reason and the node where matching stopped.
     """
@@ -42,7 +45,7 @@ def match(contraction: Contraction, side: int) -> Plan:
     outer = [label for label in contraction.out_labels if label not in (*wide, *row_label)]
     return _Assembly(
         scores,
-        contraction.node,
+        host,
         candidates(*scores.query),
         candidates(*scores.key),
         candidates(v_value, layout_of(v_value, v_labels), scales=False),
@@ -71,7 +74,7 @@ class _Assembly:
     def __init__(
         self,
         scores: Scores,
-        anchor: NodeOp,
+        host: HostNodes,
         query: list[Candidate],
         key: list[Candidate],
         value: list[Candidate],
@@ -81,7 +84,8 @@ class _Assembly:
         value_size: Axis,
     ):
         self.scores = scores
-        self.anchor = anchor
+        self.host = host
+        self.anchor = host.anchor
         self.query, self.key, self.value = query, key, value
         self.output = resolved(output)
         self.outer = [leaves(group) for group in outer]
@@ -182,7 +186,7 @@ class _Assembly:
             if content is not None and not content.is_causal and not term.inverted:
                 continue
             found = structure_of(content, term, size_of(canonical[2]), size_of(canonical[3])) if on_scores else None
-            merged = _both(structure, found) if found is not None else None
+            merged = both(structure, found) if found is not None else None
             if merged is not None:
                 structure = merged
             else:
@@ -199,39 +203,16 @@ class _Assembly:
     def _sinks(self, heads: Axis) -> Operand | None:
         if self.scores.sink is None:
             return None
-        found = holding(candidates(*self.scores.sink, scales=False), heads)
+        value, layout = self.scores.sink
+        folded = constant(value)
+        if folded is not None:  # the importer may have computed a broadcast of the sinks
+            where = [i for i, group in enumerate(resolved(layout)) if set(group) & set(heads)]
+            first = tuple(slice(None) if i in where else slice(0, 1) for i in range(folded.ndim))
+            if np.array_equal(folded, np.broadcast_to(folded[first], folded.shape)):
+                narrow = tuple(group if i in where else () for i, group in enumerate(resolved(layout)))
+                value, layout = self.host.constant(folded[first]), narrow
+        found = holding(candidates(value, layout, scales=False), heads)
         if not found:
             raise Refusal("the sinks are not one logit per head", self.anchor)
         chosen = best(found, (heads,))
         return Operand(chosen.value, resolved(chosen.layout), (heads,))
-
-
-def content_of(value: SSAValue) -> MaskAttr | None:
-    """What the importer says about a constant mask."""
-    return value.owner.content if isinstance(value.owner, ConstantOp | InitializerOp) else None
-
-
-def structure_of(content: MaskAttr | None, term: MaskTerm, queries: int, keys: int) -> Structure | None:
-    """The numbers of a causal mask constant if they say all of it, else None."""
-    if content is None or not content.is_causal or term.inverted:
-        return None
-    offset, window = content.offset.value.data, content.window.value.data
-    masked = term.masked if term.selects else content.masked.value.data * term.factor
-    if not masked <= MASKING:
-        return None
-    live_rows = offset >= 0 and (window < 0 or (window > 0 and queries + offset - window <= keys - 1))
-    if masked != -math.inf and not live_rows:  # a row of finite constants alone has a softmax of its own
-        return None
-    if window == 0:
-        return None
-    return Structure(offset, window if window > 0 else None)
-
-
-def _both(first: Structure | None, second: Structure) -> Structure | None:
-    """One causal mask that says both, None if there is none."""
-    if first is None:
-        return second
-    if first.offset != second.offset:
-        return None
-    windows = [w for w in (first.window, second.window) if w is not None]
-    return Structure(first.offset, min(windows, default=None))

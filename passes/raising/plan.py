@@ -1,12 +1,12 @@
 """What a matched attention is raised to: operands with their axis maps, mask terms, attributes."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from xdsl.ir import SSAValue
 
 from lampc.dialects.onnx import NodeOp
 from lampc.passes.raising.axis_maps import Axis, Layout
-from lampc.passes.raising.scores import MaskTerm
+from lampc.passes.raising.mask_terms import MaskTerm, Structure
 
 
 @dataclass(frozen=True)
@@ -19,14 +19,6 @@ class Operand:
 
 
 @dataclass(frozen=True)
-class Structure:
-    """A mask given by numbers: key i is live for query j if i <= j + offset and, with a window w, i > j + offset - w."""
-
-    offset: int = 0
-    window: int | None = None
-
-
-@dataclass(frozen=True)
 class Plan:
     """
     One attention found in the graph.
@@ -36,6 +28,7 @@ class Plan:
     output     axis map of the anchor's result
     canonical  (batch, query heads, queries, keys) in atoms
     terms      masks that stay tensors
+    other_results  further results of the anchor and what stands for them
     """
 
     anchor: NodeOp
@@ -51,4 +44,4 @@ class Plan:
     terms: tuple[MaskTerm, ...] = ()
     sinks: Operand | None = None
     softcap: float | None = None
-    notes: tuple[str, ...] = field(default=())
+    other_results: tuple[tuple[SSAValue, SSAValue], ...] = ()

@@ -28,29 +28,9 @@ from lampc.passes.raising.graph import (
     shape_of,
 )
 from lampc.passes.raising.layout_ops import is_identity, through_layout
-
-MASKING = -1e4
-"""A constant at most this large in a mask means "masked" (lampattention.md §4.3)."""
-
+from lampc.passes.raising.mask_terms import MaskTerm, blend, selection
 
 ScoreOperand = tuple[SSAValue, Layout]
-
-
-@dataclass(frozen=True)
-class MaskTerm:
-    """
-    One mask on the way: `score + factor * value` or, as a selection, `score where value else masked`.
-
-    inverted   the selection is live where `value` is false
-    """
-
-    node: NodeOp
-    value: SSAValue
-    layout: Layout
-    factor: float = 1.0
-    selects: bool = False
-    masked: float = -math.inf
-    inverted: bool = False
 
 
 @dataclass(frozen=True)
@@ -291,42 +271,35 @@ def scaled_by_constant(node: NodeOp) -> tuple[SSAValue, float] | None:
     return None
 
 
-def _masks_allowed(node: NodeOp, state: Scores) -> None:
+def _no_softcap(node: NodeOp, state: Scores) -> None:
     if state.softcap is not None:
         raise Refusal("a mask below the soft-cap", node)
 
 
 def _selection(node: NodeOp, layout: Layout, state: Scores) -> tuple[SSAValue, Scores]:
-    """`Where(live, score, c)` or `Where(dead, c, score)`."""
-    _masks_allowed(node, state)
-    condition, positive, negative = node.operands
-    masked, inverted = scalar(negative), False
-    value = positive
-    if masked is None:
-        masked, inverted, value = scalar(positive), True, negative
-    if masked is None:
-        raise Refusal("a selection between two tensors", node)
-    if shape_of(value) != shape_of(node.results[0]):
-        raise Refusal("a selection that broadcasts the scores", node)
-    if not masked * state.factor <= MASKING:
-        raise Refusal(f"a selection of {masked:g}, which is no masking constant", node)
-    term = MaskTerm(node, condition, broadcast(layout, shape_of(condition)), 1.0, True, masked * state.factor, inverted)
+    _no_softcap(node, state)
+    value, term = selection(node, layout, state.factor)
     return value, replace(state.absorb(node), terms=(*state.terms, term))
 
 
 def _sum(node: NodeOp, layout: Layout, state: Scores) -> Scores:
-    """`score + mask` in either order, `score - mask`."""
-    _masks_allowed(node, state)
-    left, right = node.operands
-    sign = -1.0 if is_node(node, "Sub") else 1.0
+    """`score + mask` in either order, `score - mask`; both operands are tried as the score."""
+    _no_softcap(node, state)
+    subtracts = is_node(node, "Sub")
+    pairs = [tuple(node.operands)] if subtracts else [tuple(node.operands), tuple(reversed(node.operands))]
     failures: list[Refusal] = []
-    for value, other, factor in ((left, right, sign), (right, left, 1.0)):
-        if (is_node(node, "Sub") and value is right) or shape_of(value) != shape_of(node.results[0]):
+    for value, other in pairs:
+        if shape_of(value) != shape_of(node.results[0]):
             continue
         grown = state.absorb(node)
-        if scalar(other) != 0.0:
-            layout_of_mask = broadcast(layout, shape_of(other))
-            term = MaskTerm(node, other, layout_of_mask, factor * state.factor)
+        blended = blend(node, value, other, layout) if not subtracts and state.factor == 1.0 else None
+        product = node_of(value)
+        if blended is not None and product is not None:
+            value, term = blended
+            grown = replace(grown.absorb(product), terms=(*state.terms, term))
+        elif scalar(other) != 0.0:
+            factor = -state.factor if subtracts else state.factor
+            term = MaskTerm(node, other, broadcast(layout, shape_of(other)), factor)
             grown = replace(grown, terms=(*state.terms, term))
         try:
             return _scores(value, layout, grown, node)

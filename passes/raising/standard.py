@@ -1,96 +1,164 @@
 """
 Match the standard `Attention` operator (versions 23, 24 and 25).
 
+A cache given as past_key and past_value is joined by the host, lengths of padded keys become a mask that the host computes.
 Semantics and the decision for each disagreement between ONNX's own evaluators: onnx.md §1.1 and §1.4.
 """
 
 import math
+from dataclasses import dataclass
 
-from xdsl.dialects.builtin import AnyFloat, IntegerType
+from xdsl.dialects.builtin import AnyFloat, IntegerType, i1
 from xdsl.ir import SSAValue
 
 from lampc.dialects.onnx import NodeOp
 from lampc.passes.raising.axis_maps import Axis, Layout, axis
-from lampc.passes.raising.decomposed import content_of, structure_of
 from lampc.passes.raising.graph import Refusal, element_of, float_attribute, int_attribute, operand, shape_of
-from lampc.passes.raising.plan import Operand, Plan, Structure
-from lampc.passes.raising.scores import MaskTerm
+from lampc.passes.raising.host_nodes import HostNodes
+from lampc.passes.raising.mask_terms import MaskTerm, Structure, both, content_of, structure_of
+from lampc.passes.raising.plan import Operand, Plan
 
-PRECISIONS = (1, 10, 11, 16)
+FLOATING = (1, 10, 11, 16)
 """Floating softmax_precision values; the softmax runs in FP32 for all of them."""
 
 
-def match(node: NodeOp) -> Plan:
-    """The attention a standard `Attention` node computes. Raises Refusal with the reason."""
-    query, key, value = node.operands[:3]
+@dataclass(frozen=True)
+class _Sizes:
+    """Sizes of one node; `keys` without the cache, `past` of the cache."""
+
+    rank: int
+    batch: int
+    heads: int
+    key_heads: int
+    queries: int
+    keys: int
+    size: int
+    value_size: int
+    past: int
+
+
+def match(node: NodeOp, host: HostNodes) -> Plan:
+    """The attention a standard `Attention` node computes; `host` takes nodes to be added. Raises Refusal with the reason."""
     _refuse_unsupported(node)
-    shapes = [shape_of(v) for v in (query, key, value)]
-    rank = len(shapes[0])
-    if rank not in (3, 4) or any(len(s) != rank for s in shapes):
-        raise Refusal(f"query, key and value of ranks {', '.join(str(len(s)) for s in shapes)}", node)
-    heads, key_heads = _heads(node, shapes)
-    batch, queries, keys = shapes[0][0], shapes[0][-2], shapes[1][-2]
-    size, value_size = (shapes[0][3], shapes[2][3]) if rank == 4 else (shapes[0][2] // heads, shapes[2][2] // key_heads)
-    if 0 in (batch, queries, keys, size, value_size):
-        raise Refusal("an empty tensor", node)
-    key_size = shapes[1][3] if rank == 4 else shapes[1][2] // key_heads
-    if key_size != size or shapes[1][0] != batch or shapes[2][0] != batch or shapes[2][-2] != keys:
-        raise Refusal(f"query, key and value of shapes {shapes[0]}, {shapes[1]} and {shapes[2]}", node)
-    b, l, k, d, e = (axis(n, size) for n, size in zip("blkde", (batch, queries, keys, size, value_size), strict=True))
-    h, kv = axis("h", heads), axis("h", key_heads)
+    sizes = _sizes(node)
+    total = sizes.past + sizes.keys
+    b, l, k = axis("b", sizes.batch), axis("l", sizes.queries), axis("k", total)
+    h, kv = axis("h", sizes.heads), axis("h", sizes.key_heads)
+    d, e = axis("d", sizes.size), axis("d", sizes.value_size)
+    canonical = (b, h, l, k)
+    cached, others = _cache(node, host, sizes)
 
     def place(x: SSAValue, head: Axis, rows: Axis, inner: Axis) -> Operand:
         target = (b, head, rows, inner)
-        return Operand(x, target if rank == 4 else (b, rows, (*head, *inner)), target)
+        packed = sizes.rank == 3 and len(shape_of(x)) == 3
+        return Operand(x, (b, rows, (*head, *inner)) if packed else target, target)
 
-    canonical = (b, h, l, k)
-    structure, terms = _masks(node, canonical, (batch, heads, queries, keys))
+    structure, terms = _masks(node, host, canonical, sizes)
     return Plan(
         node,
-        place(query, h, l, d),
-        place(key, kv, k, d),
-        place(value, kv, k, e),
-        (b, h, l, e) if rank == 4 else (b, l, (*h, *e)),
+        place(node.operands[0], h, l, d),
+        place(cached[0], kv, k, d),
+        place(cached[1], kv, k, e),
+        (b, h, l, e) if sizes.rank == 4 else (b, l, (*h, *e)),
         canonical,
         e,
-        _scale(node, size),
+        _scale(node, sizes.size),
         structure=structure,
         terms=terms,
         softcap=_softcap(node),
+        other_results=others,
     )
 
 
+def _used(node: NodeOp, index: int) -> bool:
+    return index < len(node.results) and bool(node.results[index].uses)
+
+
 def _refuse_unsupported(node: NodeOp) -> None:
-    for index, name in ((4, "past_key"), (5, "past_value"), (6, "nonpad_kv_seqlen")):
-        if operand(node, index) is not None:
-            raise Refusal(f"{name} is given", node)
-    for index, name in ((1, "present_key"), (2, "present_value"), (3, "qk_matmul_output")):
-        if index < len(node.results) and node.results[index].uses:
-            raise Refusal(f"its output {name} is used", node)
+    if _used(node, 3):
+        raise Refusal("its output qk_matmul_output is used", node)
+    past = [operand(node, 4) is not None, operand(node, 5) is not None]
+    if any(past) and not all(past):
+        raise Refusal("only one of past_key and past_value is given", node)
+    if operand(node, 6) is not None and (any(past) or _used(node, 1) or _used(node, 2)):
+        raise Refusal("nonpad_kv_seqlen together with a cache", node)
     if int_attribute(node, "qk_matmul_output_mode", 0) not in (0, 1, 2, 3):
         raise Refusal("qk_matmul_output_mode is none of 0 to 3", node)
     if int_attribute(node, "is_causal", 0) not in (0, 1):
         raise Refusal("is_causal is neither 0 nor 1", node)
-    if int_attribute(node, "softmax_precision", 1) not in PRECISIONS:
+    if int_attribute(node, "softmax_precision", 1) not in FLOATING:
         raise Refusal("softmax_precision is no floating type", node)
     if int_attribute(node, "right_window_size", -1) >= 0:
         raise Refusal("a right window", node)
 
 
-def _heads(node: NodeOp, shapes: list[tuple[int, ...]]) -> tuple[int, int]:
+def _sizes(node: NodeOp) -> _Sizes:
+    """Check the shapes against each other; onnx.checker does not."""
+    shapes = [shape_of(value) for value in node.operands[:3]]
+    query, key, value = shapes
+    rank = len(query)
+    if rank not in (3, 4) or any(len(shape) != rank for shape in shapes):
+        raise Refusal(f"query, key and value of ranks {', '.join(str(len(s)) for s in shapes)}", node)
     heads, key_heads = int_attribute(node, "q_num_heads", 0), int_attribute(node, "kv_num_heads", 0)
-    if len(shapes[0]) == 4:
-        actual = (shapes[0][1], shapes[1][1])
-        if (heads or actual[0], key_heads or actual[1]) != actual:
-            raise Refusal(f"head attributes {heads}, {key_heads} contradict the shapes' {actual[0]}, {actual[1]}", node)
-        heads, key_heads = actual
-        if shapes[2][1] != key_heads:
-            raise Refusal(f"{key_heads} key heads and {shapes[2][1]} value heads", node)
+    if rank == 4:
+        if (heads or query[1], key_heads or key[1]) != (query[1], key[1]):
+            raise Refusal(f"head attributes {heads} and {key_heads}, but tensors of {query[1]} and {key[1]} heads", node)
+        heads, key_heads = query[1], key[1]
+        if value[1] != key_heads:
+            raise Refusal(f"{key_heads} key heads and {value[1]} value heads", node)
     if heads < 1 or key_heads < 1 or heads % key_heads:
         raise Refusal(f"{heads} query heads on {key_heads} key-value heads", node)
-    if len(shapes[0]) == 3 and (shapes[0][2] % heads or shapes[1][2] % key_heads or shapes[2][2] % key_heads):
+    if rank == 3 and (query[2] % heads or key[2] % key_heads or value[2] % key_heads):
         raise Refusal("a hidden size that the heads do not divide", node)
-    return heads, key_heads
+    size, key_size, value_size = (
+        shape[3] if rank == 4 else shape[2] // count for shape, count in zip(shapes, (heads, key_heads, key_heads), strict=True)
+    )
+    past = _past(node, query[0], key_heads, size, value_size)
+    if key_size != size or key[0] != query[0] or value[0] != query[0] or value[-2] != key[-2]:
+        raise Refusal(f"query, key and value of shapes {query}, {key} and {value}", node)
+    sizes = _Sizes(rank, query[0], heads, key_heads, query[-2], key[-2], size, value_size, past)
+    if 0 in (sizes.batch, sizes.queries, sizes.past + sizes.keys, size, value_size):
+        raise Refusal("an empty tensor", node)
+    return sizes
+
+
+def _past(node: NodeOp, batch: int, heads: int, size: int, value_size: int) -> int:
+    """The length of the cache."""
+    past_key, past_value = operand(node, 4), operand(node, 5)
+    if past_key is None or past_value is None:
+        return 0
+    length = shape_of(past_key)[2] if len(shape_of(past_key)) == 4 else -1
+    expected = ((batch, heads, length, size), (batch, heads, length, value_size))
+    if (shape_of(past_key), shape_of(past_value)) != expected:
+        raise Refusal(f"past_key and past_value of shapes {shape_of(past_key)} and {shape_of(past_value)}", node)
+    return length
+
+
+def _cache(
+    node: NodeOp, host: HostNodes, sizes: _Sizes
+) -> tuple[tuple[SSAValue, SSAValue], tuple[tuple[SSAValue, SSAValue], ...]]:
+    """Keys and values behind the cache, and what stands for the outputs present_key and present_value."""
+    joined: list[SSAValue] = []
+    others: list[tuple[SSAValue, SSAValue]] = []
+    for value, index, size in ((node.operands[1], 0, sizes.size), (node.operands[2], 1, sizes.value_size)):
+        past, present = operand(node, 4 + index), _used(node, 1 + index)
+        if past is None and not present:
+            joined.append(value)
+            continue
+        if sizes.rank == 3:
+            split = host.reshape(value, (sizes.batch, sizes.keys, sizes.key_heads, size))
+            shape = (sizes.batch, sizes.key_heads, sizes.keys, size)
+            value = host.node("Transpose", [split], shape=shape, perm=(0, 2, 1, 3))
+        name = node.names.data[1 + index].data if present else None
+        shape = (sizes.batch, sizes.key_heads, sizes.past + sizes.keys, size)
+        if past is not None:
+            value = host.node("Concat", [past, value], shape=shape, axis=2, name=name)
+        else:
+            value = host.node("Identity", [value], name=name)
+        joined.append(value)
+        if present:
+            others.append((node.results[1 + index], value))
+    return (joined[0], joined[1]), tuple(others)
 
 
 def _scale(node: NodeOp, size: int) -> float:
@@ -107,39 +175,64 @@ def _softcap(node: NodeOp) -> float | None:
     return cap or None
 
 
-def _masks(node: NodeOp, canonical: Layout, sizes: tuple[int, int, int, int]) -> tuple[Structure | None, tuple[MaskTerm, ...]]:
-    structure = _attributes(node)
-    mask = operand(node, 3)
-    if mask is None:
-        return structure, ()
-    shape = shape_of(mask)
-    element = element_of(mask)
-    if len(shape) > 4:
-        raise Refusal(f"attn_mask has rank {len(shape)}", node)
-    if not isinstance(element, AnyFloat) and element != IntegerType(1):
-        raise Refusal(f"attn_mask of {element} (numbers are added, as ONNX says; cast it to bool or float)", node)
-    if any(n not in (1, full) for n, full in zip(reversed(shape), reversed(sizes), strict=False)):
-        raise Refusal(f"attn_mask of shape {shape} for scores {sizes}", node)
-    if node.version.value.data >= 24 and shape and shape[-1] == 1 and sizes[3] > 1:
-        raise Refusal("attn_mask of one column, which is padded with -inf since version 24", node)
-    layout = tuple(() if n == 1 else axis_ for n, axis_ in zip(shape, canonical[4 - len(shape) :], strict=True))
-    term = MaskTerm(node, mask, layout, selects=element == IntegerType(1))
-    content = content_of(mask)
-    if content is not None and not content.is_causal:
-        return structure, ()
-    found = structure_of(content, term, sizes[2], sizes[3]) if shape[-2:] == sizes[2:] else None
-    if found is not None and structure in (None, found):
-        return found, ()
-    if found is not None and structure is not None and structure.offset == found.offset:
-        windows = [w for w in (structure.window, found.window) if w is not None]
-        return Structure(found.offset, min(windows, default=None)), ()
-    return structure, (term,)
-
-
-def _attributes(node: NodeOp) -> Structure | None:
-    """is_causal is top-left without a cache; left_window_size = W keeps W + 1 keys."""
+def _masks(node: NodeOp, host: HostNodes, canonical: Layout, sizes: _Sizes) -> tuple[Structure | None, tuple[MaskTerm, ...]]:
+    """is_causal, windows, lengths and attn_mask as numbers and tensors."""
     left = int_attribute(node, "left_window_size", -1)
     causal = int_attribute(node, "is_causal", 0) == 1
     if left >= 0 and not causal:
         raise Refusal("a left window without is_causal", node)
-    return Structure(0, left + 1 if left >= 0 else None) if causal else None
+    # without a cache causal is top-left; left_window_size = W keeps W + 1 keys
+    structure = Structure(sizes.past, left + 1 if left >= 0 else None) if causal else None
+    terms: list[MaskTerm] = []
+    lengths = operand(node, 6)
+    if lengths is not None:
+        if left >= 0:
+            raise Refusal("a left window together with nonpad_kv_seqlen", node)
+        terms.append(_lengths(node, host, lengths, canonical, sizes, causal))
+        structure = None
+    mask = operand(node, 3)
+    term = _mask(node, mask, canonical, sizes) if mask is not None else None
+    if term is None or mask is None:
+        return structure, tuple(terms)
+    content = content_of(mask)
+    if content is not None and not content.is_causal:
+        return structure, tuple(terms)
+    on_scores = shape_of(mask)[-2:] == (sizes.queries, sizes.past + sizes.keys)
+    found = structure_of(content, term, sizes.queries, sizes.past + sizes.keys) if on_scores else None
+    merged = both(structure, found) if found is not None else None
+    return (merged, tuple(terms)) if merged is not None else (structure, (*terms, term))
+
+
+def _mask(node: NodeOp, mask: SSAValue, canonical: Layout, sizes: _Sizes) -> MaskTerm:
+    """attn_mask, aligned from the right. Raises Refusal for what ONNX's evaluators disagree on."""
+    shape, element = shape_of(mask), element_of(mask)
+    scores = (sizes.batch, sizes.heads, sizes.queries, sizes.past + sizes.keys)
+    if len(shape) > 4:
+        raise Refusal(f"attn_mask has rank {len(shape)}", node)
+    if not isinstance(element, AnyFloat) and element != IntegerType(1):
+        raise Refusal(f"attn_mask of {element}, whose numbers ONNX adds; cast it to bool or float", node)
+    if any(n not in (1, full) for n, full in zip(reversed(shape), reversed(scores), strict=False)):
+        raise Refusal(f"attn_mask of shape {shape} for scores of shape {scores}", node)
+    if node.version.value.data >= 24 and shape and shape[-1] == 1 and scores[3] > 1:
+        raise Refusal("attn_mask of one column, which version 24 pads with -inf", node)
+    layout = tuple(() if n == 1 else group for n, group in zip(shape, canonical[4 - len(shape) :], strict=True))
+    return MaskTerm(node, mask, layout, selects=element == IntegerType(1))
+
+
+def _lengths(node: NodeOp, host: HostNodes, lengths: SSAValue, canonical: Layout, sizes: _Sizes, causal: bool) -> MaskTerm:
+    """
+    nonpad_kv_seqlen [batch]: key i is live if i < length, with is_causal if i <= j + length - queries.
+
+    A boolean [batch, 1, queries or 1, keys] that the host computes as `i - j < length - queries + 1`.
+    """
+    if shape_of(lengths) != (sizes.batch,):
+        raise Refusal(f"nonpad_kv_seqlen of shape {shape_of(lengths)} for a batch of {sizes.batch}", node)
+    batch, _, rows, keys = canonical
+    position = host.node("Range", [host.integer(n) for n in (0, sizes.keys, 1)], shape=(sizes.keys,))
+    limit = host.reshape(lengths, (sizes.batch, 1, 1, 1))
+    if causal:
+        row = host.node("Range", [host.integer(n) for n in (0, sizes.queries, 1)], shape=(sizes.queries,))
+        position = host.node("Sub", [position, host.reshape(row, (sizes.queries, 1))])
+        limit = host.node("Sub", [limit, host.integer(sizes.queries - 1)])
+    live = host.node("Less", [position, limit], i1)
+    return MaskTerm(node, live, (batch, (), rows if causal else (), keys), selects=True)

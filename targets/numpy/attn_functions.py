@@ -18,7 +18,7 @@ from xdsl.interpreter import (
 )
 from xdsl.ir import Attribute, Operation, SSAValue
 
-from lampc.dialects import attn, lamp
+from lampc.dialects import attn
 from lampc.dialects import attn_tiled as tiled
 from lampc.dialects.lamp_types import FloatType
 from lampc.errors import InputError
@@ -285,8 +285,7 @@ def _tile_keys(op: tiled.TileLoopOp) -> int:
 
 
 def _sub_blocks(op: tiled.LanesOp) -> int:
-    """Sub-blocks of a tile where precision is mixed; an FP32 attention has one histogram column, 0 recomputed."""
-    for inner in op.walk():
-        if isinstance(inner, lamp.LiveBlocksOp):
-            return inner.result.type.sub_blocks.data
+    for inner in op.body.block.ops:
+        if isinstance(inner, tiled.TileLoopOp):
+            return inner.sub_blocks.value.data
     return 1

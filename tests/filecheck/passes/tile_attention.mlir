@@ -10,7 +10,7 @@ func.func @masked(%q: tensor<2x4x100x8xf32>, %k: tensor<2x2x70x8xf32>, %v: tenso
 // CHECK:         %live_mask, %bias = attn.split_mask %m {threshold = -1.000000e+04 : f32, window = 9 : i64, queries = 100 : i64, keys = 70 : i64} : tensor<100x70xf32> -> tensor<1x1x100x70xi1>, tensor<1x1x100x70xf32>
 // CHECK-NEXT:    attn.lanes %lane in (batch = 2, heads = 4, group = 2, blocks = 2, warps = 2, rows = 32) -> tensor<2x4x100x4xf32>
 // CHECK:         attn.liveness %lane mask %live_mask : tensor<1x1x100x70xi1> {queries = 100 : i64, keys = 70 : i64, window = 9 : i64}
-// CHECK:         attn.tile_loop %t in 3 order "sink-first"
+// CHECK:         attn.tile_loop %t in 3 sub_blocks 2 order "sink-first"
 // CHECK:         %y = attn.scores
 // CHECK-NEXT:    %capped = attn.soft_cap %y {cap = 3.000000e+01 : f32} : tensor<32x32xf32>
 // CHECK-NEXT:    %biased = attn.add_bias %capped, %bias[%lane, %t]

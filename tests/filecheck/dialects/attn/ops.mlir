@@ -16,7 +16,7 @@ func.func @tiled(%q: tensor<1x6x20x8xf32>, %k: tensor<1x3x40x8xf32>, %v: tensor<
     %qs = attn.scale_query %qw {scale = 0.5 : f32} : tensor<16x8xf32>
     %liveness = attn.liveness %lane mask %lm : tensor<1x1x20x40xi1> {queries = 20 : i64, keys = 40 : i64, causal, window = 8 : i64}
     %mu0, %omega0, %acc0 = attn.softmax_init %lane sinks %s : tensor<6xf32> : tensor<16xf32>, tensor<16xf32>, tensor<16x4xf32>
-    %mu, %omega, %acc = attn.tile_loop %t in 2 order "reverse" where %liveness iter(%a = %mu0, %b = %omega0, %c = %acc0) : (tensor<16xf32>, tensor<16xf32>, tensor<16x4xf32>) {
+    %mu, %omega, %acc = attn.tile_loop %t in 2 sub_blocks 2 order "reverse" where %liveness iter(%a = %mu0, %b = %omega0, %c = %acc0) : (tensor<16xf32>, tensor<16xf32>, tensor<16x4xf32>) {
       %kt = attn.load_tile %k[%lane, %t] : tensor<1x3x40x8xf32> -> tensor<32x8xf32>
       %vt = attn.load_tile %v[%lane, %t] : tensor<1x3x40x4xf32> -> tensor<32x4xf32>
       %live = attn.live_entries %liveness[%t] : tensor<32x16xi1>
@@ -48,7 +48,7 @@ func.func @tiled(%q: tensor<1x6x20x8xf32>, %k: tensor<1x3x40x8xf32>, %v: tensor<
 // CHECK-NEXT:       %qs = attn.scale_query %qw {scale = 5.000000e-01 : f32} : tensor<16x8xf32>
 // CHECK-NEXT:       %liveness = attn.liveness %lane mask %lm : tensor<1x1x20x40xi1> {queries = 20 : i64, keys = 40 : i64, causal, window = 8 : i64}
 // CHECK-NEXT:       %mu0, %omega0, %acc0 = attn.softmax_init %lane sinks %s : tensor<6xf32> : tensor<16xf32>, tensor<16xf32>, tensor<16x4xf32>
-// CHECK-NEXT:       %mu, %omega, %acc = attn.tile_loop %t in 2 order "reverse" where %liveness iter(%a = %mu0, %b = %omega0, %c = %acc0) : (tensor<16xf32>, tensor<16xf32>, tensor<16x4xf32>) {
+// CHECK-NEXT:       %mu, %omega, %acc = attn.tile_loop %t in 2 sub_blocks 2 order "reverse" where %liveness iter(%a = %mu0, %b = %omega0, %c = %acc0) : (tensor<16xf32>, tensor<16xf32>, tensor<16x4xf32>) {
 // CHECK-NEXT:         %kt = attn.load_tile %k[%lane, %t] : tensor<1x3x40x8xf32> -> tensor<32x8xf32>
 // CHECK-NEXT:         %vt = attn.load_tile %v[%lane, %t] : tensor<1x3x40x4xf32> -> tensor<32x4xf32>
 // CHECK-NEXT:         %live = attn.live_entries %liveness[%t] : tensor<32x16xi1>

@@ -7,7 +7,7 @@ func.func @lamp(%q: tensor<1x9x512x64xf32>, %k: tensor<1x3x512x64xf32>, %v: tens
       %qs = attn.scale_query %qr {scale = 0.125 : f32} : tensor<16x64xf32>
       %alive = attn.liveness %lane {queries = 512 : i64, keys = 512 : i64, causal}
       %mu0, %om0, %acc0 = attn.softmax_init %lane : tensor<16x!lamp.float<e4m11>>, tensor<16xf32>, tensor<16x64xf32>
-      %mu, %om, %acc = attn.tile_loop %t in 8 order "forward" where %alive iter(%m = %mu0, %w = %om0, %a = %acc0) : (tensor<16x!lamp.float<e4m11>>, tensor<16xf32>, tensor<16x64xf32>) {
+      %mu, %om, %acc = attn.tile_loop %t in 8 sub_blocks 4 order "forward" where %alive iter(%m = %mu0, %w = %om0, %a = %acc0) : (tensor<16x!lamp.float<e4m11>>, tensor<16xf32>, tensor<16x64xf32>) {
         %kt = attn.load_tile %k[%lane, %t] : tensor<1x3x512x64xf32> -> tensor<64x64xf32>
         %vt = attn.load_tile %v[%lane, %t] : tensor<1x3x512x64xf32> -> tensor<64x64xf32>
         %live = attn.live_entries %alive[%t] : tensor<64x16xi1>
@@ -55,7 +55,7 @@ func.func @lamp(%q: tensor<1x9x512x64xf32>, %k: tensor<1x3x512x64xf32>, %v: tens
 // CHECK-NEXT:       %qs = attn.scale_query %qr {scale = 1.250000e-01 : f32} : tensor<16x64xf32>
 // CHECK-NEXT:       %alive = attn.liveness %lane {queries = 512 : i64, keys = 512 : i64, causal}
 // CHECK-NEXT:       %mu0, %om0, %acc0 = attn.softmax_init %lane : tensor<16x!lamp.float<e4m11>>, tensor<16xf32>, tensor<16x64xf32>
-// CHECK-NEXT:       %mu, %om, %acc = attn.tile_loop %t in 8 order "forward" where %alive iter(%m = %mu0, %w = %om0, %a = %acc0) : (tensor<16x!lamp.float<e4m11>>, tensor<16xf32>, tensor<16x64xf32>) {
+// CHECK-NEXT:       %mu, %om, %acc = attn.tile_loop %t in 8 sub_blocks 4 order "forward" where %alive iter(%m = %mu0, %w = %om0, %a = %acc0) : (tensor<16x!lamp.float<e4m11>>, tensor<16xf32>, tensor<16x64xf32>) {
 // CHECK-NEXT:         %kt = attn.load_tile %k[%lane, %t] : tensor<1x3x512x64xf32> -> tensor<64x64xf32>
 // CHECK-NEXT:         %vt = attn.load_tile %v[%lane, %t] : tensor<1x3x512x64xf32> -> tensor<64x64xf32>
 // CHECK-NEXT:         %live = attn.live_entries %alive[%t] : tensor<64x16xi1>

@@ -1,0 +1,112 @@
+"""The numpy target against the scalar reference: every bit of the output and every count."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.unit.numpy_target.compiled import Case, operands, same_bits
+
+PAPER_SIM: dict[str, Any] = {"range": "unbounded", "shift": "exact", "exp_above_one": "keep"}
+
+
+def _masked(seed: int) -> Any:
+    rng = np.random.default_rng(seed)
+    mask = rng.standard_normal((1, 2, 20, 40)).astype(np.float32)
+    mask[rng.random(mask.shape) < 0.3] = np.finfo(np.float32).min
+    mask[0, 1, 3] = np.finfo(np.float32).min  # a row with nothing above the threshold keeps its values
+    mask[0, 0, 5] = -np.inf  # a row with nothing live gives zeros
+    return mask
+
+
+def _boolean(seed: int) -> Any:
+    live = np.random.default_rng(seed).random((20, 40)) < 0.6
+    live[7] = False
+    live[:, 16:32] = False
+    return live
+
+
+CASES: dict[str, Callable[[], Case]] = {
+    "plain": lambda: Case(*operands(1)),
+    "causal": lambda: Case(*operands(2, queries=40), attention={"causal": True}),
+    "causal, offset": lambda: Case(*operands(3), attention={"causal": True, "causal_offset": 17}),
+    "negative offset": lambda: Case(*operands(4), attention={"causal": True, "causal_offset": -7}),
+    "window": lambda: Case(*operands(5, queries=40), attention={"causal": True, "window": 9}),
+    "grouped heads": lambda: Case(*operands(6, batch=2, heads=4, kv_heads=2, queries=5)),
+    "value size": lambda: Case(*operands(7, d=16, dv=5)),
+    "one query": lambda: Case(*operands(8, queries=1), attention={"causal": True, "causal_offset": 39}),
+    "float mask": lambda: Case(*operands(9), mask=_masked(9)),
+    "float mask, causal": lambda: Case(*operands(10), mask=_masked(10), attention={"causal": True, "causal_offset": 17}),
+    "boolean mask": lambda: Case(*operands(11), mask=_boolean(11)),
+    "finite masked value": lambda: Case(*operands(12), mask=_boolean(12), attention={"masked_value": -3.4e38}),
+    "soft cap": lambda: Case(*operands(13), attention={"softcap": 3.0, "scale": 2.0}),
+    "sinks": lambda: Case(*operands(14), sinks=np.array([1.3, -np.inf], np.float32)),
+    "saturating": lambda: Case(*operands(15, queries=6, d=64), attention={"scale": 60.0}),
+    "subnormal": lambda: Case(*operands(16), attention={"scale": 2.0**-8}),
+    "tiles": lambda: Case(*operands(17), tiling={"bq": 8, "nq": 2, "bk": 4, "nk": 3}),
+    "kv order": lambda: Case(*operands(18, keys=100, queries=8, heads=1, kv_heads=1), tiling={"kv_order": "sink-first"}),
+    "reverse": lambda: Case(*operands(19, keys=100, queries=8, heads=1, kv_heads=1), tiling={"kv_order": "reverse"}),
+}
+
+PRECISIONS: dict[str, dict[str, Any] | None] = {
+    "lamp": {},
+    "paper-sim": PAPER_SIM,
+    "low": {"policy": "low"},
+    "high": {"policy": "high"},
+    "fp32": None,
+    "no stage 1": {"stage1": False},
+    "no stage 2": {"stage2": False},
+    "tau 0": {"tau": 0.0},
+    "tie first": {"tie": "first", "tau": 0.125},
+    "blocked": {"accumulate_block": 3},
+    "rtz": {"rounding": "rtz"},
+    "stochastic": {"rounding": "stochastic", "seed": 7},
+}
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("name", CASES)
+def test_same_bits_and_counts(name: str, precision: str):
+    case = CASES[name]()
+    case.precision = PRECISIONS[precision]
+    output, statistics = case.run()
+    expected, counted = case.expected()
+    assert same_bits(output, expected)
+    assert statistics.to_json() == counted.to_json()
+
+
+def test_a_nan_stays_in_its_row():
+    q, k, v = operands(20)
+    q[0, 1, 5, 2] = np.nan
+    case = Case(q, k, v)
+    output, statistics = case.run()
+    expected, counted = case.expected()
+    assert same_bits(output, expected)
+    assert statistics == counted
+    assert np.isnan(output[0, 1, 5]).all()
+    assert np.isfinite(np.delete(output[0, 1], 5, axis=0)).all()
+
+
+def test_the_kernels_engine_does_not_matter():
+    from lampc.numerics import kernels
+
+    case = Case(*operands(21), attention={"causal": True, "causal_offset": 17})
+    chosen = kernels.engine()
+    try:
+        kernels.set_engine("numpy")
+        plain, counted = case.run()
+    finally:
+        kernels.set_engine(chosen)
+    output, statistics = case.run()
+    assert same_bits(output, plain)
+    assert statistics == counted
+
+
+def test_operand_types_round_first():
+    q, k, v = operands(22)
+    rounded = [(x.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32) for x in (q, k, v)]
+    output, _ = Case(rounded[0], rounded[1], rounded[2], tiling={"operands": "bf16"}).run()
+    same, _ = Case(rounded[0], rounded[1], rounded[2]).run()
+    assert same_bits(output, same)
+    other, _ = Case(q, k, v, tiling={"operands": "e4m3"}).run()
+    assert not same_bits(other, Case(q, k, v).run()[0])
