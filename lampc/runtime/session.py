@@ -171,7 +171,7 @@ class _Builder:
         inputs = ["" if isinstance(value.type, AbsentType) else names[value] for value in op.operands]
         original = next((self.originals[n.data] for n in op.names if n.data in self.originals), None)
         node = onnx.NodeProto()
-        if original is not None:
+        if original is not None and original.op_type == op.op_type.data:
             node.CopyFrom(original)
             del node.input[:]
         else:  # a node that lampc added for the host
