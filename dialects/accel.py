@@ -320,5 +320,5 @@ def config_of(attribute: DictionaryAttr) -> Config:
 Accel = Dialect(
     "accel",
     [ProgramOp, StreamOp, LoopOp, WhileOp, IfMaskOp, IfAtLeastOp, InstOp, *DECLARATIONS],
-    [*{type(entry) for entry in TYPE_OF_KIND.values()}],
+    list(dict.fromkeys(type(entry) for entry in TYPE_OF_KIND.values())),
 )
