@@ -1,7 +1,7 @@
 """
 Docstrings as Markdown, and the before/after examples in those of passes.
 
-A docstring is prose, fenced code, and aligned definitions such as
+A docstring is prose, code (fenced or indented), and aligned definitions such as
 
     query   [batch, heads, queries, size]
     mask    at most four axes,
@@ -50,7 +50,7 @@ def markdown(text: str, pages: str = "") -> str:
     """
     parts: list[str] = []
     for block in _blocks(text):
-        if _FENCE.match(block[0]):
+        if _FENCE.match(block[0]) or all(line.startswith("    ") for line in block):
             parts.append("\n".join(block))
         elif entries := _definition_list(block):
             parts.append("\n".join(f"- `{name}`: {inline(meaning, pages)}" for name, meaning in entries.items()))

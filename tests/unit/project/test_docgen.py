@@ -75,6 +75,10 @@ def test_markdown_keeps_code_and_escapes_prose():
     )
 
 
+def test_markdown_keeps_indented_code():
+    assert markdown("Syntax:\n\n    a.op %x : a<b>  * 2") == "Syntax:\n\n    a.op %x : a<b>  * 2"
+
+
 def test_definitions_need_two_spaces_on_every_entry():
     assert definitions("query   [b, h]\nmask    at most\n        four axes") == {"query": "[b, h]", "mask": "at most four axes"}
     assert definitions("Some prose  with two spaces\nand a second line.") == {}
