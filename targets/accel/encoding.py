@@ -73,9 +73,24 @@ class DecodedStream:
         return cls(full(0), full(0), full(0), full(-1), full(-1), full(0), full(0), {name: full(-1) for name in FIELD_NAMES})
 
 
-def _fault(index: int, what: str, words: Words | None = None) -> InputError:
+class WordError(InputError):
+    """A word that cannot be; `stream` (once known) and `index` say which, so that an assembler can name the line."""
+
+    def __init__(self, index: int, what: str, *, bits: str = "", stream: str | None = None):
+        super().__init__(f"word {index}{bits}: {what}", where=stream and f"stream {stream!r}")
+        self.index = index
+        self.what = what
+        self.bits = bits
+        self.stream = stream
+
+    def within(self, stream: str) -> "WordError":
+        """The same error, of a named stream."""
+        return WordError(self.index, self.what, bits=self.bits, stream=stream)
+
+
+def _fault(index: int, what: str, words: Words | None = None) -> WordError:
     bits = "" if words is None else " (0x" + "".join(f"{int(w):08x}" for w in words[index][::-1]) + ")"
-    return InputError(f"word {index}{bits}: {what}")
+    return WordError(index, what, bits=bits)
 
 
 def _first(bad: NDArray[np.bool_]) -> int | None:

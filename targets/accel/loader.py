@@ -4,33 +4,24 @@ What a loader checks before a program runs: that it names only what there is, an
 Source: docs/accelerator.md section 1.
 """
 
+import re
 from itertools import pairwise
-from typing import Protocol
-
-import numpy as np
 
 from lampc.errors import CompileError, InputError, printable
+from lampc.targets.accel.encoding import DecodedStream, WordError
 from lampc.targets.accel.instruction import COUNT, Format, Kind, Unit
 from lampc.targets.accel.isa import BY_NAME
 from lampc.targets.accel.layout import Geometry
 from lampc.targets.accel.program import ELEMENT_BYTES, STREAMS, TABLES, TENSORS, Program
 
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
+"""What descriptors, buffers, barriers and labels may be called."""
 _ENDS = {BY_NAME["halt"].opcode, BY_NAME["br"].opcode}
 
 
-class Limits(Protocol):
-    """The part of a machine description that bounds what a thread block may take."""
-
-    @property
-    def register_file_bytes(self) -> int: ...
-
-    @property
-    def sram_bytes(self) -> int: ...
-
-
-def check_program(program: Program, machine: Limits | None = None) -> None:
+def check_program(program: Program) -> None:
     """
-    Raise InputError for a program that is not well-formed, CompileError for one that does not fit `machine`.
+    Raise InputError for a program that is not well-formed.
 
     Well-formed: every word decodes, streams end, every register run, descriptor, buffer and barrier exists, buffers hold the
     tiles loaded into them, the SRAM map does not overlap, tables have their sizes.
@@ -38,21 +29,19 @@ def check_program(program: Program, machine: Limits | None = None) -> None:
     _check_declarations(program)
     for name in STREAMS:
         _check_stream(program, name)
-    if machine is not None:
-        check_fit(program, machine)
 
 
-def check_fit(program: Program, machine: Limits) -> None:
-    """Raise CompileError if a thread block does not fit the register file or the SRAM of `machine`."""
+def check_fit(program: Program, *, register_bytes: int, sram_bytes: int) -> None:
+    """Raise CompileError if a thread block does not fit a register file of `register_bytes` or an SRAM of `sram_bytes`."""
     warps, warp_bytes = program.cfg.nq, program.warp_bytes
-    if warps * warp_bytes > machine.register_file_bytes:
+    if warps * warp_bytes > register_bytes:
         raise CompileError(
             f"{warps} warps of {warp_bytes} register bytes ({program.granules} granules, {program.vectors} vectors) exceed the "
-            f"register file of {machine.register_file_bytes} bytes; take fewer warps (nq), smaller tiles or the compact layout"
+            f"register file of {register_bytes} bytes; take fewer warps (nq), smaller tiles or the compact layout"
         )
-    if program.sram_bytes > machine.sram_bytes:
+    if program.sram_bytes > sram_bytes:
         raise CompileError(
-            f"buffers end at byte {program.sram_bytes}, the SRAM at {machine.sram_bytes}; take fewer buffers or smaller tiles"
+            f"buffers end at byte {program.sram_bytes}, the SRAM at {sram_bytes}; take fewer buffers or smaller tiles"
         )
 
 
@@ -73,6 +62,17 @@ def _check_declarations(program: Program) -> None:
             raise InputError(
                 f"descriptor {descriptor.tensor!r}: shape {list(descriptor.shape)}, the configuration has {expected}"
             )
+    for what, names in (
+        ("descriptors", [d.tensor for d in program.descriptors]),
+        ("buffers", [b.name for b in program.buffers]),
+        ("barriers", [b.name for b in program.barriers]),
+    ):
+        if bad := next((name for name in names if not NAME.fullmatch(name)), None):
+            raise InputError(
+                f"{what}: {printable(bad, 40)!r} is no name; letters, digits and _ make one, not starting with a digit"
+            )
+        if len(set(names)) != len(names):
+            raise InputError(f"{what}: two have one name")
     spans = sorted((b.base, b.end, b.name) for b in program.buffers)
     for b in program.buffers:
         if b.base < 0 or b.bytes < 1 or b.slots < 1:
@@ -107,47 +107,43 @@ def _shape(program: Program, tensor: str) -> list[int]:
 def _check_stream(program: Program, name: str) -> None:
     stream, geometry = program.decoded[name], program.cfg.geometry
     if not len(stream) or int(stream.opcode[-1]) not in _ENDS:
-        raise InputError(f"stream {name!r} runs off its end; it must end in halt or br")
+        raise WordError(max(len(stream) - 1, 0), "a stream ends in halt or br; this one runs off its end", stream=name)
     firsts = {barrier.first for barrier in program.barriers}
     for index in range(len(stream)):
-        row, fmt = stream.row(index), stream.fmt(index)
-        where = f"stream {name!r}, word {index}: {row.name}"
-        if (row.name == "dma.ld") != (name == "dma") and row.unit is not Unit.CTL:
-            raise InputError(f"{where} does not belong into this stream")
-        if fmt is Format.E4M11_SEQ and program.cfg.layout != "compact":
-            raise InputError(f"{where}: the sequential update belongs to the compact layout")
-        barriers = [int(stream.wait[index]), int(stream.signal[index])]
-        for f in row.fields:
-            value = int(stream.fields[f.name][index])
-            if f.kind is Kind.BARRIER:
-                barriers.append(value)
-            elif f.kind in (Kind.T, Kind.V) and value >= 0:
-                limit = program.granules if f.kind is Kind.T else program.vectors
-                if value + geometry.span(f, fmt) > limit:
-                    raise InputError(
-                        f"{where}: {f.name} runs past the program's {limit} {'granules' if f.kind is Kind.T else 'vectors'}"
-                    )
-            elif (f.kind is Kind.D and value >= len(program.descriptors)) or (
-                f.kind is Kind.B and value >= len(program.buffers)
-            ):
-                raise InputError(f"{where}: {f.kind}{value} is not declared")
-        if any(barrier >= 0 and barrier not in firsts for barrier in barriers):
-            raise InputError(f"{where}: a barrier that is no ring's first")
-        if row.name == "dma.ld":
-            _check_load(program, geometry, index, where)
-    lut = bool(np.isin(stream.opcode, [BY_NAME["exp.lut"].opcode]).any())
-    sfu = bool(((stream.opcode == BY_NAME["exp.sfu"].opcode) & (stream.format != Format.F32)).any())
-    for table, needed in (("lut", lut), ("sfu", sfu)):
-        if needed and table not in program.tables:
-            raise InputError(f"stream {name!r} evaluates exponentials, but the program has no table {table!r}")
+        if fault := _fault(program, stream, index, geometry, firsts, dma=name == "dma"):
+            raise WordError(index, f"{stream.row(index).name}: {fault}", stream=name)
 
 
-def _check_load(program: Program, geometry: Geometry, index: int, where: str) -> None:
-    stream = program.decoded["dma"]
-    descriptor = program.descriptors[int(stream.fields["desc"][index])]
-    buffer = program.buffers[int(stream.fields["buf"][index])]
-    needed = geometry.nk * geometry.bk * descriptor.row_bytes
-    if buffer.bytes < needed:
-        raise InputError(
-            f"{where}: a tile of {descriptor.tensor!r} takes {needed} bytes, a slot of {buffer.name!r} {buffer.bytes}"
-        )
+def _fault(
+    program: Program, stream: DecodedStream, index: int, geometry: Geometry, firsts: set[int], *, dma: bool
+) -> str | None:
+    """What is wrong with a word in this program, or None."""
+    row, fmt = stream.row(index), stream.fmt(index)
+    if (row.name == "dma.ld") != dma and row.unit is not Unit.CTL:
+        return "does not belong into this stream"
+    if fmt is Format.E4M11_SEQ and program.cfg.layout != "compact":
+        return "the sequential update belongs to the compact layout"
+    if row.name == "exp.lut" and "lut" not in program.tables:
+        return "the program has no table 'lut'"
+    if row.name == "exp.sfu" and fmt is not Format.F32 and "sfu" not in program.tables:
+        return "the program has no table 'sfu'"
+    barriers = [int(stream.wait[index]), int(stream.signal[index])]
+    for f in row.fields:
+        value = int(stream.fields[f.name][index])
+        if f.kind is Kind.BARRIER:
+            barriers.append(value)
+        elif f.kind is Kind.T and value >= 0 and value + geometry.span(f, fmt) > program.granules:
+            return f"{f.name} runs past the program's {program.granules} granules"
+        elif f.kind is Kind.V and value + geometry.span(f, fmt) > program.vectors:
+            return f"{f.name} runs past the program's {program.vectors} vectors"
+        elif (f.kind is Kind.D and value >= len(program.descriptors)) or (f.kind is Kind.B and value >= len(program.buffers)):
+            return f"{f.kind}{value} is not declared"
+    if any(barrier >= 0 and barrier not in firsts for barrier in barriers):
+        return "names a barrier that is no ring's first"
+    if row.name == "dma.ld":
+        descriptor = program.descriptors[int(stream.fields["desc"][index])]
+        buffer = program.buffers[int(stream.fields["buf"][index])]
+        needed = geometry.nk * geometry.bk * descriptor.row_bytes
+        if buffer.bytes < needed:
+            return f"a tile of {descriptor.tensor} takes {needed} bytes, a slot of {buffer.name} has {buffer.bytes}"
+    return None

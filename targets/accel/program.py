@@ -17,7 +17,7 @@ from lampc.numerics.encoding import Codes
 from lampc.numerics.exponentials import exp_table
 from lampc.numerics.formats import FORMATS
 from lampc.targets.accel.config import OPERAND_BYTES, Config
-from lampc.targets.accel.encoding import DecodedStream, Words, decode
+from lampc.targets.accel.encoding import DecodedStream, WordError, Words, decode
 from lampc.targets.accel.instruction import ISA_VERSION
 
 STREAMS = ("warp", "dma")
@@ -92,7 +92,13 @@ class Program:
     @cached_property
     def decoded(self) -> dict[str, DecodedStream]:
         """Both streams decoded. Raises InputError for a bad word."""
-        return {name: decode(self.streams[name]) for name in STREAMS}
+        decoded: dict[str, DecodedStream] = {}
+        for name in STREAMS:
+            try:
+                decoded[name] = decode(self.streams[name])
+            except WordError as error:
+                raise error.within(name) from error
+        return decoded
 
     @property
     def sram_bytes(self) -> int:
