@@ -34,6 +34,7 @@ from xdsl.traits import NoTerminator, SymbolOpInterface
 from xdsl.utils.exceptions import VerifyException
 
 from lampc.dialects.accel_inst import InstOp
+from lampc.dialects.accel_launch import LaunchOp
 from lampc.dialects.accel_registers import (
     DECLARATIONS,
     TYPE_OF_KIND,
@@ -319,6 +320,6 @@ def config_of(attribute: DictionaryAttr) -> Config:
 
 Accel = Dialect(
     "accel",
-    [ProgramOp, StreamOp, LoopOp, WhileOp, IfMaskOp, IfAtLeastOp, InstOp, *DECLARATIONS],
+    [ProgramOp, StreamOp, LoopOp, WhileOp, IfMaskOp, IfAtLeastOp, InstOp, LaunchOp, *DECLARATIONS],
     list(dict.fromkeys(type(entry) for entry in TYPE_OF_KIND.values())),
 )

@@ -7,7 +7,7 @@ registers are allocated it has no `index`. Source: docs/accelerator.md sections 
 
 from typing import ClassVar
 
-from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
+from xdsl.dialects.builtin import IntegerAttr, StringAttr, TensorType, i64
 from xdsl.ir import Attribute, Operation, ParametrizedAttribute, SSAValue, TypeAttribute
 from xdsl.irdl import (
     AnyAttr,
@@ -215,16 +215,24 @@ class ScalarOp(DeclarationOp):
 
 @irdl_op_definition
 class DescriptorOp(DeclarationOp):
-    """The tensor `tensor` (q, k, v, o, mask, bias or sinks) in memory."""
+    """
+    The tensor `tensor` (q, k, v, o, mask, bias or sinks) in memory.
+
+    `type` says how it is stored; without it the configuration does. An axis of size 1 of a mask or bias broadcasts.
+    """
 
     name = "accel.descriptor"
     KIND: ClassVar[Kind] = Kind.D
     tensor = prop_def(StringAttr)
+    type = opt_prop_def(TensorType)
     register = result_def(DescriptorType())
     assembly_format = "attr-dict"
 
-    def __init__(self, tensor: str, index: int | None = None):
-        super().__init__(result_types=[DescriptorType()], properties=_properties(index, tensor=StringAttr(tensor)))
+    def __init__(self, tensor: str, index: int | None = None, type: TensorType[Attribute] | None = None):
+        properties = _properties(index, tensor=StringAttr(tensor))
+        if type is not None:
+            properties["type"] = type
+        super().__init__(result_types=[DescriptorType()], properties=properties)
 
 
 @irdl_op_definition

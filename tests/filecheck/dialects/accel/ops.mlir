@@ -2,7 +2,7 @@
 // RUN: XDSL_GENERIC_ROUNDTRIP
 
 accel.program @attention_0 {bq = 16 : i64, bk = 16 : i64, nk = 4 : i64, nq = 8 : i64, d = 64 : i64, dv = 64 : i64, lq = 512 : i64, lk = 512 : i64, batch = 1 : i64, hq = 9 : i64, hkv = 3 : i64, scale = 1.250000e-01 : f64, delta = 3.906250e-03 : f64, tau = 5.000000e-01 : f64, tie = "slack", cap = 0.000000e+00 : f64, causal = true, causal_offset = 0 : i64, window = 0 : i64, layout = "safe", policy = "lamp", kv_order = "forward", rounding = "rne", seed = 0 : i64, accumulate_block = 1 : i64, operand = "f32", has_mask = false, has_bias = false, has_sinks = false} {
-  %k = accel.descriptor {tensor = "k"}
+  %k = accel.descriptor {tensor = "k", type = tensor<1x3x512x64xbf16>}
   %kb = accel.buffer {buffer = "k", slots = 3 : i64, bytes = 16384 : i64}
   %kb2 = accel.buffer {buffer = "k2", slots = 3 : i64, bytes = 16384 : i64, base = 49152 : i64, index = 1 : i64}
   %full = accel.barrier {barrier = "k_full", slots = 3 : i64, expected = 1 : i64}
@@ -53,7 +53,7 @@ accel.program @attention_0 {bq = 16 : i64, bk = 16 : i64, nk = 4 : i64, nq = 8 :
 // CHECK:      accel.program @attention_0 {bq = 16 : i64
 // CHECK-SAME: scale = 1.250000e-01 : f64
 // CHECK-SAME: has_sinks = false} {
-// CHECK-NEXT: %k = accel.descriptor {tensor = "k"}
+// CHECK-NEXT: %k = accel.descriptor {tensor = "k", type = tensor<1x3x512x64xbf16>}
 // CHECK-NEXT: %kb = accel.buffer {buffer = "k", slots = 3 : i64, bytes = 16384 : i64}
 // CHECK-NEXT: %kb2 = accel.buffer {buffer = "k2", slots = 3 : i64, bytes = 16384 : i64, base = 49152 : i64, index = 1 : i64}
 // CHECK-NEXT: %full = accel.barrier {barrier = "k_full", slots = 3 : i64, expected = 1 : i64}
@@ -96,3 +96,10 @@ accel.program @attention_0 {bq = 16 : i64, bk = 16 : i64, nk = 4 : i64, nq = 8 :
 // CHECK-NEXT: }
 // CHECK-NEXT: accel.stream "dma" {
 // CHECK:        accel.inst "dma.ld"(buf = %kb, desc = %k, tile = %tile, ring = %{{.*}}) wait %empty xor signal %full
+
+func.func private @launches(%q: tensor<1x9x512x64xf32>, %kv: tensor<1x3x512x64xf32>, %m: tensor<1x1x512x512xi1>) -> tensor<1x9x512x64xf32> {
+  %o = accel.launch @attention_0(q = %q, k = %kv, v = %kv, mask = %m) : (tensor<1x9x512x64xf32>, tensor<1x3x512x64xf32>, tensor<1x3x512x64xf32>, tensor<1x1x512x512xi1>) -> tensor<1x9x512x64xf32>
+  func.return %o : tensor<1x9x512x64xf32>
+}
+
+// CHECK: %o = accel.launch @attention_0(q = %q, k = %kv, v = %kv, mask = %m) : (tensor<1x9x512x64xf32>, tensor<1x3x512x64xf32>, tensor<1x3x512x64xf32>, tensor<1x1x512x512xi1>) -> tensor<1x9x512x64xf32>
