@@ -97,9 +97,9 @@ accel.program @attention_0 {bq = 16 : i64, bk = 16 : i64, nk = 4 : i64, nq = 8 :
 // CHECK-NEXT: accel.stream "dma" {
 // CHECK:        accel.inst "dma.ld"(buf = %kb, desc = %k, tile = %tile, ring = %{{.*}}) wait %empty xor signal %full
 
-func.func private @launches(%q: tensor<1x9x512x64xf32>, %kv: tensor<1x3x512x64xf32>, %m: tensor<1x1x512x512xi1>) -> tensor<1x9x512x64xf32> {
-  %o = accel.launch @attention_0(q = %q, k = %kv, v = %kv, mask = %m) : (tensor<1x9x512x64xf32>, tensor<1x3x512x64xf32>, tensor<1x3x512x64xf32>, tensor<1x1x512x512xi1>) -> tensor<1x9x512x64xf32>
+func.func private @launches(%query: tensor<1x9x512x64xf32>, %kv: tensor<1x3x512x64xf32>, %m: tensor<1x1x512x512xi1>) -> tensor<1x9x512x64xf32> {
+  %o = accel.launch @attention_0(q = %query, k = %kv, v = %kv, mask = %m) : (tensor<1x9x512x64xf32>, tensor<1x3x512x64xf32>, tensor<1x3x512x64xf32>, tensor<1x1x512x512xi1>) -> tensor<1x9x512x64xf32>
   func.return %o : tensor<1x9x512x64xf32>
 }
 
-// CHECK: %o = accel.launch @attention_0(q = %q, k = %kv, v = %kv, mask = %m) : (tensor<1x9x512x64xf32>, tensor<1x3x512x64xf32>, tensor<1x3x512x64xf32>, tensor<1x1x512x512xi1>) -> tensor<1x9x512x64xf32>
+// CHECK:      accel.launch @attention_0(q = %query, k = %kv, v = %kv, mask = %m) : (tensor<1x9x512x64xf32>, tensor<1x3x512x64xf32>, tensor<1x3x512x64xf32>, tensor<1x1x512x512xi1>) -> tensor<1x9x512x64xf32>
