@@ -14,6 +14,7 @@ import numpy.typing as npt
 from onnx import TensorProto
 from xdsl.dialects import builtin
 from xdsl.dialects.builtin import (
+    BoolAttr,
     BytesAttr,
     FloatAttr,
     IntegerAttr,
@@ -58,10 +59,8 @@ class UnknownType(ParametrizedAttribute, TypeAttribute):
     name = "onnx.unknown"
 
 
-class _ElementOf(ParametrizedAttribute, TypeAttribute):
-    """A type written with one type parameter."""
-
-    element: Attribute = param_def()
+class _OneType(ParametrizedAttribute, TypeAttribute):
+    """Syntax of a type with one type as its parameter."""
 
     @classmethod
     def parse_parameters(cls, parser: AttrParser) -> list[Attribute]:
@@ -70,21 +69,25 @@ class _ElementOf(ParametrizedAttribute, TypeAttribute):
 
     def print_parameters(self, printer: Printer) -> None:
         with printer.in_angle_brackets():
-            printer.print_attribute(self.element)
+            printer.print_attribute(self.parameters[0])
 
 
 @irdl_attr_definition
-class SequenceType(_ElementOf):
+class SequenceType(_OneType):
     """ONNX sequence: `!onnx.sequence<tensor<?xf32>>`."""
 
     name = "onnx.sequence"
 
+    element: Attribute = param_def()
+
 
 @irdl_attr_definition
-class OptionalType(_ElementOf):
+class OptionalType(_OneType):
     """ONNX optional: `!onnx.optional<tensor<?xf32>>`."""
 
     name = "onnx.optional"
+
+    element: Attribute = param_def()
 
 
 def _unsigned(bits: int) -> IntegerType:
@@ -341,7 +344,8 @@ class MaskAttr(ParametrizedAttribute):
 
     `#onnx.mask<causal, offset = O, window = W, masked = M>`: key i is allowed for query j if i <= j + O and, for W >= 0,
     i > j + O - W (so W keys, the newest included). `#onnx.mask<none, ...>`: everything is allowed. Allowed entries are true
-    or 0; the others are false, or the number `masked` (-inf for a boolean mask). Source: lampattention.md §4, onnx.md §4.
+    or 0; the others are false, or the number `masked` (-inf for a boolean mask). With `inverted` after the numbers a boolean
+    mask says the opposite: true where a key is masked. Source: lampattention.md §4, onnx.md §4.
     """
 
     name = "onnx.mask"
@@ -350,16 +354,34 @@ class MaskAttr(ParametrizedAttribute):
     offset: IntegerAttr = param_def()
     window: IntegerAttr = param_def()
     masked: FloatAttr = param_def()
+    inverted: BoolAttr = param_def()
 
     @staticmethod
-    def causal(offset: int = 0, window: int = -1, masked: float = float("-inf")) -> MaskAttr:
+    def causal(offset: int = 0, window: int = -1, masked: float = float("-inf"), *, inverted: bool = False) -> MaskAttr:
         """A lower triangle, possibly shifted and banded."""
-        return MaskAttr(StringAttr("causal"), IntegerAttr(offset, i64), IntegerAttr(window, i64), FloatAttr(float(masked), f64))
+        return MaskAttr(
+            StringAttr("causal"),
+            IntegerAttr(offset, i64),
+            IntegerAttr(window, i64),
+            FloatAttr(float(masked), f64),
+            BoolAttr.from_bool(inverted),
+        )
 
     @staticmethod
-    def none() -> MaskAttr:
+    def none(*, inverted: bool = False) -> MaskAttr:
         """Everything allowed."""
-        return MaskAttr(StringAttr("none"), IntegerAttr(0, i64), IntegerAttr(-1, i64), FloatAttr(float("-inf"), f64))
+        return MaskAttr(
+            StringAttr("none"),
+            IntegerAttr(0, i64),
+            IntegerAttr(-1, i64),
+            FloatAttr(float("-inf"), f64),
+            BoolAttr.from_bool(inverted),
+        )
+
+    @property
+    def is_inverted(self) -> bool:
+        """True if true entries are the masked ones."""
+        return bool(self.inverted.value.data)
 
     @property
     def is_causal(self) -> bool:
@@ -367,7 +389,7 @@ class MaskAttr(ParametrizedAttribute):
         return self.kind.data == "causal"
 
     def allowed(self, queries: int, keys: int) -> npt.NDArray[np.bool_]:
-        """The mask as booleans, bool [queries, keys], true = allowed."""
+        """The mask as booleans, bool [queries, keys], true = allowed (whether `inverted` or not)."""
         if not self.is_causal:
             return np.ones((queries, keys), np.bool_)
         last = np.arange(queries)[:, None] + self.offset.value.data
@@ -386,7 +408,7 @@ class MaskAttr(ParametrizedAttribute):
         with printer.in_angle_brackets():
             printer.print_string(
                 f"{self.kind.data}, offset = {self.offset.value.data}, window = {self.window.value.data}, "
-                f"masked = {_float_text(str(self.masked.value.data))}"
+                f"masked = {_float_text(str(self.masked.value.data))}{', inverted' if self.is_inverted else ''}"
             )
 
     @classmethod
@@ -399,10 +421,14 @@ class MaskAttr(ParametrizedAttribute):
                 parser.parse_keyword(key)
                 parser.parse_punctuation("=")
                 numbers.append(_parse_scalar(parser))
+            inverted = bool(parser.parse_optional_punctuation(","))
+            if inverted:
+                parser.parse_keyword("inverted")
         offset, window, masked = numbers
         return [
             StringAttr(kind),
             IntegerAttr(int(offset), i64),
             IntegerAttr(int(window), i64),
             FloatAttr(float(masked), f64),
+            BoolAttr.from_bool(inverted),
         ]
