@@ -21,7 +21,7 @@ _FREE = (ConstantOp, InitializerOp, AbsentOp)
 @dataclass(frozen=True)
 class OutlineHostPass(ModulePass):
     """
-    Partition `main` into `onnx.segment`s, which the host runs, and calls of functions that hold one attention each.
+    Partition every public function, which is `main`, into `onnx.segment`s, which the host runs, and calls of functions that hold one attention each.
 
     A node runs as soon as it can: after as many attentions as the longest chain before it has. So there is one segment more
     than the longest chain of attentions, the least possible. What depends on constants alone goes to the first segment that
@@ -29,18 +29,42 @@ class OutlineHostPass(ModulePass):
 
     Before:
     ```mlir
+    func.func @main(%q: tensor<1x9x40x64xf32>, %k: tensor<1x40x576xf32>, %v: tensor<1x9x40x64xf32>) -> tensor<1x9x40x64xf32> {
+      %heads = onnx.constant "heads" dense<[1, 40, 9, 64]> : tensor<4xi64>
+      %k4 = onnx.node "Reshape"(%k, %heads) version 14 names ["k4"] : (tensor<1x40x576xf32>, tensor<4xi64>) -> tensor<1x40x9x64xf32>
+      %kt = onnx.node "Transpose"(%k4) {perm = array<i64: 0, 2, 3, 1>} version 13 names ["kt"] : (tensor<1x40x9x64xf32>) -> tensor<1x9x64x40xf32>
+      %0 = attn.rearrange %kt {pattern = "b h d l -> b h l d"} : tensor<1x9x64x40xf32> -> tensor<1x9x40x64xf32>
+      %o = attn.attention %q, %0, %v {onnx.name = "o", scale = 1.250000e-01 : f32, causal} : tensor<1x9x40x64xf32>, tensor<1x9x40x64xf32>, tensor<1x9x40x64xf32> -> tensor<1x9x40x64xf32>
+      func.return %o : tensor<1x9x40x64xf32>
+    }
     ```
-    After ``lamp-outline-host``:
+    After `lamp-outline-host`:
     ```mlir
+    func.func @main(%q: tensor<1x9x40x64xf32>, %k: tensor<1x40x576xf32>, %v: tensor<1x9x40x64xf32>) -> tensor<1x9x40x64xf32> {
+      %kt = onnx.segment @segment_0(%k) inputs ["k"] outputs ["kt"] : (tensor<1x40x576xf32>) -> tensor<1x9x64x40xf32>
+      %o = func.call @attention_0(%q, %kt, %v) {onnx.name = "o"} : (tensor<1x9x40x64xf32>, tensor<1x9x64x40xf32>, tensor<1x9x40x64xf32>) -> tensor<1x9x40x64xf32>
+      func.return %o : tensor<1x9x40x64xf32>
+    }
+    func.func private @segment_0(%k: tensor<1x40x576xf32>) -> tensor<1x9x64x40xf32> {
+      %heads = onnx.constant "heads" dense<[1, 40, 9, 64]> : tensor<4xi64>
+      %k4 = onnx.node "Reshape"(%k, %heads) version 14 names ["k4"] : (tensor<1x40x576xf32>, tensor<4xi64>) -> tensor<1x40x9x64xf32>
+      %kt = onnx.node "Transpose"(%k4) {perm = array<i64: 0, 2, 3, 1>} version 13 names ["kt"] : (tensor<1x40x9x64xf32>) -> tensor<1x9x64x40xf32>
+      func.return %kt : tensor<1x9x64x40xf32>
+    }
+    func.func private @attention_0(%query: tensor<1x9x40x64xf32>, %key: tensor<1x9x64x40xf32>, %value: tensor<1x9x40x64xf32>) -> tensor<1x9x40x64xf32> {
+      %0 = attn.rearrange %key {pattern = "b h d l -> b h l d"} : tensor<1x9x64x40xf32> -> tensor<1x9x40x64xf32>
+      %1 = attn.attention %query, %0, %value {scale = 1.250000e-01 : f32, causal} : tensor<1x9x40x64xf32>, tensor<1x9x40x64xf32>, tensor<1x9x40x64xf32> -> tensor<1x9x40x64xf32>
+      func.return %1 : tensor<1x9x40x64xf32>
+    }
     ```
-    Source: onnx.md §5.
-    """
+    Source: docs/onnx.md §5.
+    """  # noqa: E501
 
     name = "lamp-outline-host"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for function in list(op.body.ops):
-            if isinstance(function, FuncOp) and function.body.blocks:
+            if isinstance(function, FuncOp) and function.body.blocks and function.sym_visibility != StringAttr("private"):
                 op.body.block.add_ops(_Outline(function).run())
 
 
@@ -187,7 +211,7 @@ class _Outline:
                 body.add_op(value.owner.clone(inside))
         for node in members:
             body.add_op(node.clone(inside))
-        body.add_op(ReturnOp(*(inside[value] for value in outputs)))
+        _return(body, [inside[value] for value in outputs], members[-1])
         signature = ([v.type for v in inputs], [v.type for v in outputs])
         function = FuncOp(name, signature, Region(body), "private")
         function.location = call.location
@@ -232,7 +256,7 @@ class _Outline:
         for op in tail:
             op.attributes.pop("onnx.name", None)
             body.add_op(op)
-        body.add_op(ReturnOp(tail[-1].results[0]))
+        _return(body, tail[-1].results, attention.op)
         signature = ([arg.type for arg in body.args], [attention.result.type])
         function = FuncOp(f"attention_{len(self.shared)}", signature, Region(body), "private")
         function.location = attention.op.location
@@ -262,6 +286,12 @@ class _Outline:
         if isinstance(name, StringAttr):
             return name.data
         return value.name_hint or f"attention_result_{self.attentions.index(self.grouped[owner])}"
+
+
+def _return(body: Block, values: Sequence[SSAValue], source: Operation) -> None:
+    last = ReturnOp(*values)
+    last.location = source.location
+    body.add_op(last)
 
 
 def argument_name(function: FuncOp, index: int) -> str | None:

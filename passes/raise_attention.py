@@ -26,12 +26,33 @@ class RaiseAttentionPass(ModulePass):
 
     Before:
     ```mlir
+    func.func @main(%q: tensor<1x9x40x64xf32>, %k: tensor<1x40x576xf32>, %v: tensor<1x9x40x64xf32>) -> tensor<1x9x40x64xf32> {
+      %scale = onnx.constant "scale" dense<0.125> : tensor<f32>
+      %mask = onnx.initializer "mask" {sha256 = "", content = #onnx.mask<causal, offset = 0, window = -1, masked = -inf>} : tensor<40x40xf32>
+      %heads = onnx.constant "heads" dense<[1, 40, 9, 64]> : tensor<4xi64>
+      %qs = onnx.node "Mul"(%q, %scale) version 14 names ["qs"] : (tensor<1x9x40x64xf32>, tensor<f32>) -> tensor<1x9x40x64xf32>
+      %k4 = onnx.node "Reshape"(%k, %heads) version 14 names ["k4"] : (tensor<1x40x576xf32>, tensor<4xi64>) -> tensor<1x40x9x64xf32>
+      %kt = onnx.node "Transpose"(%k4) {perm = array<i64: 0, 2, 3, 1>} version 13 names ["kt"] : (tensor<1x40x9x64xf32>) -> tensor<1x9x64x40xf32>
+      %s = onnx.node "MatMul"(%qs, %kt) version 13 names ["s"] : (tensor<1x9x40x64xf32>, tensor<1x9x64x40xf32>) -> tensor<1x9x40x40xf32>
+      %m = onnx.node "Add"(%s, %mask) version 14 names ["m"] : (tensor<1x9x40x40xf32>, tensor<40x40xf32>) -> tensor<1x9x40x40xf32>
+      %p = onnx.node "Softmax"(%m) {axis = -1 : i64} version 13 names ["p"] : (tensor<1x9x40x40xf32>) -> tensor<1x9x40x40xf32>
+      %o = onnx.node "MatMul"(%p, %v) version 13 names ["o"] : (tensor<1x9x40x40xf32>, tensor<1x9x40x64xf32>) -> tensor<1x9x40x64xf32>
+      func.return %o : tensor<1x9x40x64xf32>
+    }
     ```
-    After ``lamp-raise-attention``:
+    After `lamp-raise-attention`:
     ```mlir
+    func.func @main(%q: tensor<1x9x40x64xf32>, %k: tensor<1x40x576xf32>, %v: tensor<1x9x40x64xf32>) -> tensor<1x9x40x64xf32> {
+      %heads = onnx.constant "heads" dense<[1, 40, 9, 64]> : tensor<4xi64>
+      %k4 = onnx.node "Reshape"(%k, %heads) version 14 names ["k4"] : (tensor<1x40x576xf32>, tensor<4xi64>) -> tensor<1x40x9x64xf32>
+      %kt = onnx.node "Transpose"(%k4) {perm = array<i64: 0, 2, 3, 1>} version 13 names ["kt"] : (tensor<1x40x9x64xf32>) -> tensor<1x9x64x40xf32>
+      %0 = attn.rearrange %kt {pattern = "b h d l -> b h l d"} : tensor<1x9x64x40xf32> -> tensor<1x9x40x64xf32>
+      %o = attn.attention %q, %0, %v {onnx.name = "o", scale = 1.250000e-01 : f32, causal} : tensor<1x9x40x64xf32>, tensor<1x9x40x64xf32>, tensor<1x9x40x64xf32> -> tensor<1x9x40x64xf32>
+      func.return %o : tensor<1x9x40x64xf32>
+    }
     ```
-    Source: onnx.md §1 and §4.
-    """
+    Source: docs/onnx.md §1 and §4.
+    """  # noqa: E501
 
     name = "lamp-raise-attention"
 

@@ -3,7 +3,7 @@ One onnxruntime session per host segment, built from the model's own nodes.
 
 Weights never enter the sub-model: they are injected as `OrtValue`s over the model's arrays, so that all segments share one
 copy and no sub-model comes near protobuf's 2 GB; nothing is opened by path. Inferred shapes are left out, since onnxruntime
-refuses real tensors that contradict them. Source: onnx.md §5.
+refuses real tensors that contradict them. Source: docs/onnx.md §5.
 """
 
 from collections.abc import Mapping, Sequence

@@ -113,17 +113,24 @@ class Emission:
         return self._rearranged(mask, layout, target)
 
     def _joined(self, op_type: str, values: list[SSAValue]) -> SSAValue:
-        """Several masks as one, each on axes that broadcast from the right, reshaped by the host where needed."""
+        """Several masks as one, each brought to axes that broadcast from the right."""
         total: SSAValue | None = None
         for value, term in zip(values, self.plan.terms, strict=True):
             target = self._target(term.layout)
             if term.layout != target[4 - len(term.layout) :]:
-                if atoms_of(term.layout) != atoms_of(target):
-                    raise Refusal("two masks whose axes are in different orders", term.node)
-                value = self.host.reshape(value, [size_of(group) for group in target])
+                value = self._on_host(value, term.layout, target)
             total = value if total is None else self.host.node(op_type, [total, value])
         assert total is not None
         return total
+
+    def _on_host(self, value: SSAValue, source: Layout, target: Layout) -> SSAValue:
+        """What a rearrangement would do, by nodes of the host: split, transpose, merge."""
+        atoms, wanted = atoms_of(source), atoms_of(target)
+        if atoms != wanted:
+            order = [atoms.index(atom) for atom in wanted]
+            value = self.host.reshape(value, [atom.size for atom in atoms])
+            value = self.host.node("Transpose", [value], shape=[atom.size for atom in wanted], perm=order)
+        return self.host.reshape(value, [size_of(group) for group in target])
 
     def _target(self, layout: Layout) -> Layout:
         """The canonical axes that a mask with this map has, size one where it is broadcast."""

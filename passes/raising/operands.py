@@ -74,10 +74,11 @@ def holding(found: Sequence[Candidate], atoms: Iterable[Atom]) -> list[Candidate
 
 def best(found: Sequence[Candidate], target: Layout) -> Candidate:
     """
-    The candidate to take: most factors hoisted, then one that needs no rearrangement, then the nearest.
+    The candidate to take: all factors hoisted, then one that needs no rearrangement, then the nearest without extra axes.
 
     `found` is not empty and nearest first; later ones have at least as many factors hoisted.
     """
     hoisted = [c for c in found if c.factor == found[-1].factor]
     plain = [c for c in hoisted if resolved(c.layout) == resolved(target)]
-    return (plain or hoisted)[0]
+    small = [c for c in hoisted if len(c.layout) <= len(target)]
+    return (plain or small or hoisted)[0]
