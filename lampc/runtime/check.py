@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from lampc.dialects.onnx_attributes import Array
 from lampc.errors import InputError, printable
+from lampc.runtime.session import HostModel, ModelSession, Weights
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,15 @@ class Difference:
 
     def to_json(self) -> dict[str, object]:
         return {**asdict(self), "shape": list(self.shape)}
+
+
+def reference_outputs(model: HostModel, inputs: Mapping[str, Array], *, threads: int | None = None) -> dict[str, Any]:
+    """
+    All graph outputs of onnxruntime on the unmodified model, by name.
+
+    Raises ModelError with onnxruntime's reason if it cannot load or run the model.
+    """
+    return ModelSession(model.proto, Weights(model.constants), threads).run(inputs)
 
 
 def compare(outputs: Mapping[str, Array], reference: Mapping[str, Array]) -> list[Difference]:

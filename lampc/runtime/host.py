@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-import onnx
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp, NameLoc, StringAttr
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import SSAValue
@@ -13,23 +12,13 @@ from xdsl.ir import SSAValue
 from lampc.dialects.onnx import ConstantOp, InitializerOp, SegmentOp, is_tensor, numpy_dtype
 from lampc.dialects.onnx_attributes import Array
 from lampc.errors import CompileError, InputError, printable
-from lampc.runtime.session import SegmentSession, Weights
+from lampc.runtime.session import HostModel, SegmentSession, Weights
 
 Attention = Callable[[str, int, str, list[Array]], Array]
 """
 `attention(function, call, node, operands) -> result`: the private function's name, the number of the call in execution
 order, the ONNX node's name, and the function's arguments (before any `attn.rearrange` in it).
 """
-
-
-class HostModel(Protocol):
-    """What the runtime needs of a loaded model: its graph without weights, and the arrays of its large constants by name."""
-
-    @property
-    def proto(self) -> onnx.ModelProto: ...
-
-    @property
-    def constants(self) -> Mapping[str, Array]: ...
 
 
 @dataclass(frozen=True)

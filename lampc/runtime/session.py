@@ -8,8 +8,9 @@ refuses real tensors that contradict them. Source: docs/onnx.md §5.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
+import numpy as np
 import onnx
 import onnxruntime  # pyright: ignore[reportMissingTypeStubs]
 from onnx import TensorProto, helper, numpy_helper
@@ -18,6 +19,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, SSAValue
 
 from lampc.dialects.onnx import (
+    INLINE_ELEMENTS,
     AbsentType,
     ConstantOp,
     InitializerOp,
@@ -26,16 +28,28 @@ from lampc.dialects.onnx import (
     SegmentOp,
     SequenceType,
     ValuesAttr,
+    element_of_dtype,
     is_tensor,
     onnx_dtype,
 )
 from lampc.dialects.onnx_attributes import Array
 from lampc.errors import ModelError, printable
+from lampc.frontend.graphs import free_names
 
 ort: Any = onnxruntime  # untyped: every use of it is in this file
 
 INJECTED_LOCATION = "lampc-holds-these-values"
 _NO_NUMPY = frozenset((TensorProto.BFLOAT16, TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E5M2))
+
+
+class HostModel(Protocol):
+    """What the runtime needs of a loaded model: its graph without weights, and the arrays of its large constants by name."""
+
+    @property
+    def proto(self) -> onnx.ModelProto: ...
+
+    @property
+    def constants(self) -> Mapping[str, Array]: ...
 
 
 def session_options(threads: int | None) -> Any:
@@ -49,7 +63,8 @@ def session_options(threads: int | None) -> Any:
 
 
 def ort_value(array: Array, dtype: int) -> Any:
-    """A view of `array` as onnxruntime's tensor of ONNX data type `dtype`; it keeps the array alive."""
+    """`array` as onnxruntime's tensor of ONNX data type `dtype`: a view that keeps it alive, a copy if it is strided."""
+    array = np.require(array, requirements=["C", "A"])
     if dtype in _NO_NUMPY:
         return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array, dtype)
     return ort.OrtValue.ortvalue_from_numpy(array)
@@ -87,9 +102,46 @@ def start(model: onnx.ModelProto, options: Any, what: str) -> Any:
         raise ModelError(f"onnxruntime cannot load it: {first_line(error)}", where=what) from error
 
 
+def inject(options: Any, weights: Weights, names: Mapping[str, int]) -> None:
+    """Give a session the constants that its model names without values (ONNX data types by name)."""
+    if names:
+        options.add_external_initializers(list(names), [weights.value(name, dtype) for name, dtype in names.items()])
+
+
+def run_session(session: Any, outputs: Sequence[str], feeds: Mapping[str, Any], what: str) -> list[Any]:
+    """
+    One run of an onnxruntime session, outputs in order.
+
+    Raises ModelError with onnxruntime's reason.
+    """
+    try:
+        return list(session.run(list(outputs), dict(feeds)))
+    except Exception as error:
+        raise ModelError(f"onnxruntime failed: {first_line(error)}", where=what) from error
+
+
 def first_line(error: Exception) -> str:
     text = str(error).strip() or type(error).__name__
     return printable(text.splitlines()[0], 300)
+
+
+class ModelSession:
+    """The whole unmodified model in onnxruntime: the reference."""
+
+    def __init__(self, proto: onnx.ModelProto, weights: Weights, threads: int | None):
+        options = session_options(threads)
+        outside = {t.name: t.data_type for t in proto.graph.initializer if t.data_location == TensorProto.EXTERNAL}
+        inject(options, weights, outside)
+        self.session = start(proto, options, "the model")
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Any]:
+        """
+        All graph outputs by name.
+
+        Raises ModelError with onnxruntime's reason.
+        """
+        names = [output.name for output in self.session.get_outputs()]
+        return dict(zip(names, run_session(self.session, names, inputs, "the model"), strict=True))
 
 
 class SegmentSession:
@@ -107,16 +159,13 @@ class SegmentSession:
         self.name = function.sym_name.data
         self.inputs = [name.data for name in segment.input_names]
         self.outputs = [name.data for name in segment.output_names]
-        builder = _Builder(originals)
+        builder = _Builder(originals, weights.arrays)
         graph = builder.graph(self.name, function, self.inputs, self.outputs)
         model = onnx.ModelProto(ir_version=proto.ir_version, graph=graph)
         model.opset_import.extend(proto.opset_import)
         model.functions.extend(proto.functions)
         options = session_options(threads)
-        if builder.injected:
-            names = list(builder.injected)
-            values = [weights.value(name, dtype) for name, dtype in builder.injected.items()]
-            options.add_external_initializers(names, values)
+        inject(options, weights, builder.injected)
         self.session = start(model, options, f"host segment '{self.name}'")
 
     def run(self, arrays: Sequence[Any]) -> list[Any]:
@@ -125,17 +174,16 @@ class SegmentSession:
 
         Raises ModelError with onnxruntime's reason.
         """
-        try:
-            return list(self.session.run(self.outputs, dict(zip(self.inputs, arrays, strict=True))))
-        except Exception as error:
-            raise ModelError(f"onnxruntime failed: {first_line(error)}", where=f"host segment '{self.name}'") from error
+        feeds = dict(zip(self.inputs, arrays, strict=True))
+        return run_session(self.session, self.outputs, feeds, f"host segment '{self.name}'")
 
 
 class _Builder:
     """Writes a segment's function as an ONNX graph."""
 
-    def __init__(self, originals: Mapping[str, onnx.NodeProto]):
+    def __init__(self, originals: Mapping[str, onnx.NodeProto], constants: Mapping[str, Array]):
         self.originals = originals
+        self.constants = constants
         self.injected: dict[str, int] = {}
 
     def graph(self, name: str, function: FuncOp, inputs: Sequence[str], outputs: Sequence[str]) -> onnx.GraphProto:
@@ -150,12 +198,43 @@ class _Builder:
                 graph.initializer.append(self._initializer(op))
             elif isinstance(op, NodeOp):
                 names.update((result, name.data) for result, name in zip(op.results, op.names, strict=True))
-                graph.node.append(self._node(op, names))
+                node = self._node(op, names)
+                if op.regions:
+                    self._captured(node, graph, set(names.values()))
+                graph.node.append(node)
         last = block.last_op
         assert last is not None
         for value, output in zip(last.operands, outputs, strict=True):
             graph.output.append(onnx.ValueInfoProto(name=output, type=type_proto(value.type)))
         return graph
+
+    def _captured(self, node: onnx.NodeProto, graph: onnx.GraphProto, known: set[str]) -> None:
+        """
+        Provide what bodies of a node read and the module does not say, because import computed it.
+
+        Raises ModelError if it can only be had from another segment.
+        """
+        for name in sorted(free_names(node) - known):
+            known.add(name)
+            if name in self.constants:
+                graph.initializer.append(self._provided(name, self.constants[name]))
+            elif name in self.originals:
+                producer = self.originals[name]
+                self._captured(producer, graph, known)
+                known.update(producer.output)
+                graph.node.append(producer)
+            else:
+                raise ModelError(
+                    "one of its bodies reads a value of another part of the model, which lampc cannot cut there",
+                    where=f"node '{printable(node.name or node.output[0])}'",
+                    code=f"E-UNSUPPORTED({node.op_type})",
+                )
+
+    def _provided(self, name: str, array: Array) -> TensorProto:
+        if array.size <= INLINE_ELEMENTS:
+            return numpy_helper.from_array(array, name)
+        self.injected[name] = onnx_dtype(element_of_dtype(array.dtype))
+        return injected(name, self.injected[name], array.shape)
 
     def _initializer(self, op: ConstantOp | InitializerOp) -> TensorProto:
         name = op.tensor_name.data

@@ -103,7 +103,8 @@ def unweighted(function: FuncOp) -> Iterator[Site]:
     varying = set[object](function.body.block.args)
     contractions: list[NodeOp] = []
     for op in function.body.block.ops:
-        if isinstance(op, NodeOp) and any(value in varying for value in op.operands):
+        # CastLike takes only a type from its second operand
+        if isinstance(op, NodeOp) and any(v in varying for v in (op.operands[:1] if is_node(op, "CastLike") else op.operands)):
             varying.update(op.results)
             if is_contraction(op) and all(value in varying for value in op.operands[:2]):
                 contractions.append(op)

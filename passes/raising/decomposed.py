@@ -12,7 +12,7 @@ from lampc.passes.raising.axis_maps import Atom, Axis, Layout, atoms_of, axis, l
 from lampc.passes.raising.contraction import Contraction
 from lampc.passes.raising.graph import Refusal, constant, shape_of, title
 from lampc.passes.raising.host_nodes import HostNodes
-from lampc.passes.raising.mask_terms import MaskTerm, Structure, both, content_of, structure_of
+from lampc.passes.raising.mask_terms import MaskTerm, Structure, allows_all, both, content_of, structure_of
 from lampc.passes.raising.operands import Candidate, best, candidates, holding
 from lampc.passes.raising.plan import Operand, Plan
 from lampc.passes.raising.scores import Scores, probabilities
@@ -183,7 +183,7 @@ class _Assembly:
         for term in terms:
             content = content_of(term.value)
             on_scores = term.layout[-2:] == (canonical[2], canonical[3])
-            if content is not None and not content.is_causal and not term.inverted:
+            if allows_all(content, term):
                 continue
             found = structure_of(content, term, size_of(canonical[2]), size_of(canonical[3])) if on_scores else None
             merged = both(structure, found) if found is not None else None

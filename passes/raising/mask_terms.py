@@ -121,9 +121,14 @@ def content_of(value: SSAValue) -> MaskAttr | None:
     return value.owner.content if isinstance(value.owner, ConstantOp | InitializerOp) else None
 
 
+def allows_all(content: MaskAttr | None, term: MaskTerm) -> bool:
+    """Whether a mask constant masks nothing."""
+    return content is not None and not content.is_causal and content.is_inverted == term.inverted
+
+
 def structure_of(content: MaskAttr | None, term: MaskTerm, queries: int, keys: int) -> Structure | None:
     """The numbers of a causal mask constant if they say all of it, else None."""
-    if content is None or not content.is_causal or term.inverted:
+    if content is None or not content.is_causal or content.is_inverted != term.inverted:
         return None
     offset, window = content.offset.value.data, content.window.value.data
     masked = term.masked if term.selects else content.masked.value.data * term.factor

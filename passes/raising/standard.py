@@ -15,7 +15,7 @@ from lampc.dialects.onnx import NodeOp
 from lampc.passes.raising.axis_maps import Axis, Layout, axis
 from lampc.passes.raising.graph import Refusal, element_of, float_attribute, int_attribute, operand, shape_of
 from lampc.passes.raising.host_nodes import HostNodes
-from lampc.passes.raising.mask_terms import MaskTerm, Structure, both, content_of, structure_of
+from lampc.passes.raising.mask_terms import MaskTerm, Structure, allows_all, both, content_of, structure_of
 from lampc.passes.raising.plan import Operand, Plan
 
 FLOATING = (1, 10, 11, 16)
@@ -195,7 +195,7 @@ def _masks(node: NodeOp, host: HostNodes, canonical: Layout, sizes: _Sizes) -> t
     if term is None or mask is None:
         return structure, tuple(terms)
     content = content_of(mask)
-    if content is not None and not content.is_causal:
+    if allows_all(content, term):
         return structure, tuple(terms)
     on_scores = shape_of(mask)[-2:] == (sizes.queries, sizes.past + sizes.keys)
     found = structure_of(content, term, sizes.queries, sizes.past + sizes.keys) if on_scores else None
