@@ -31,6 +31,7 @@ PASSES = {
     "lamp-mixed-precision": "lampc.passes.mixed_precision:MixedPrecisionPass",
     "lamp-register-layout": "lampc.passes.register_layout:RegisterLayoutPass",
     "lamp-convert-to-accel": "lampc.passes.convert_to_accel:ConvertToAccelPass",
+    "lamp-accel-allocate": "lampc.passes.accel_allocate:AccelAllocatePass",
 }
 
 TARGETS: dict[str, str] = {}

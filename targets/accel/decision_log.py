@@ -41,8 +41,8 @@ def unpack_live(value: int) -> tuple[int, int]:
 
 def pack_order(order: NDArray[np.int8]) -> Values:
     """The logged value of v.threat: int8 [n, N_k], most threatening first, to uint32 [n]."""
-    shifts = ORDER_BITS * np.arange(order.shape[1])
-    return (order.astype(np.int64) << shifts).sum(axis=1).astype(np.uint32)
+    shifts: Ints = np.arange(order.shape[1], dtype=np.int64) * ORDER_BITS
+    return np.left_shift(order.astype(np.int64), shifts).sum(axis=1).astype(np.uint32)
 
 
 def unpack_order(value: int, sub_blocks: int) -> list[int]:

@@ -1,0 +1,1 @@
+"""From tiled attention to programs of the accelerator: the parts of `lamp-convert-to-accel`."""
