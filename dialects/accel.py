@@ -50,6 +50,14 @@ from lampc.targets.accel.config import Config
 STREAMS = ("warp", "dma")
 
 
+def _parse_body(parser: Parser) -> Region:
+    """A region of one block, also where nothing stands in it."""
+    region = parser.parse_region()
+    if not region.blocks:
+        region.add_block(Block())
+    return region
+
+
 @irdl_op_definition
 class ProgramOp(IRDLOperation):
     """One attention as a program: `accel.program @attention_0 {bq = 16 : i64, ...} { declarations, two streams }`."""
@@ -91,7 +99,7 @@ class ProgramOp(IRDLOperation):
     def parse(cls, parser: Parser) -> Self:
         name = parser.parse_symbol_name()
         cfg = DictionaryAttr(parser.parse_optional_attr_dict())
-        return cls(name.data, cfg, parser.parse_region())
+        return cls(name.data, cfg, _parse_body(parser))
 
     def print(self, printer: Printer) -> None:
         printer.print_string(" ")
@@ -120,7 +128,7 @@ class StreamOp(IRDLOperation):
 
     @classmethod
     def parse(cls, parser: Parser) -> Self:
-        return cls(parser.parse_str_literal(), parser.parse_region())
+        return cls(parser.parse_str_literal(), _parse_body(parser))
 
     def print(self, printer: Printer) -> None:
         printer.print_string(" ")
@@ -151,7 +159,7 @@ class LoopOp(IRDLOperation):
     @classmethod
     def parse(cls, parser: Parser) -> Self:
         counter = parser.resolve_operand(parser.parse_unresolved_operand(), ScalarType())
-        return cls(counter, parser.parse_region())
+        return cls(counter, _parse_body(parser))
 
     def print(self, printer: Printer) -> None:
         printer.print_string(" ")
@@ -184,9 +192,9 @@ class WhileOp(IRDLOperation):
     @classmethod
     def parse(cls, parser: Parser) -> Self:
         mask = parser.resolve_operand(parser.parse_unresolved_operand(), MaskType())
-        test = parser.parse_region()
+        test = _parse_body(parser)
         parser.parse_keyword("do")
-        return cls(mask, test, parser.parse_region())
+        return cls(mask, test, _parse_body(parser))
 
     def print(self, printer: Printer) -> None:
         printer.print_string(" ")
@@ -198,10 +206,10 @@ class WhileOp(IRDLOperation):
 
 
 def _parse_branches(parser: Parser) -> tuple[Region, Region]:
-    then = parser.parse_region()
+    then = _parse_body(parser)
     if parser.parse_optional_keyword("else") is None:
         return then, Region(Block())
-    return then, parser.parse_region()
+    return then, _parse_body(parser)
 
 
 def _print_branches(printer: Printer, then: Region, otherwise: Region) -> None:

@@ -69,7 +69,7 @@ def _refuse(what: str) -> NoReturn:
 
 def _load(data: bytes) -> Program:
     if len(data) < _FIXED.size or data[:8] != MAGIC:
-        _refuse("no object file: it does not start with its magic number")
+        _refuse("the magic number of one is missing")
     _, version, header_bytes, symbol_bytes = cast(tuple[bytes, int, int, int], _FIXED.unpack_from(data))
     if version != ISA_VERSION:
         _refuse(f"made for version {version} of the instruction set; this is version {ISA_VERSION}")
