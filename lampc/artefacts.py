@@ -3,7 +3,7 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -67,7 +67,7 @@ def check_folder(path: Path) -> None:
 
 
 @contextmanager
-def new_folder(path: Path) -> Iterator[Path]:
+def new_folder(path: Path) -> Generator[Path]:
     """
     A temporary folder beside `path` that takes its place when the block ends well, and vanishes otherwise.
 

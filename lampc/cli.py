@@ -1,0 +1,76 @@
+"""
+The command `lampc`.
+
+stdout is for results, stderr for progress and diagnostics. Exit codes: 0 done; 1 the input is at fault (bad model, bad inputs,
+failed --check); 2 wrong usage; 70 an internal error. No Python traceback without --traceback.
+"""
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+from lampc.arguments import Arguments, parse_arguments
+from lampc.errors import LampcError, UsageError
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Run `lampc` on `args` (default: the command line's). Raises SystemExit with the exit codes above where it is not 0."""
+    words = list(sys.argv[1:] if args is None else args)
+    try:
+        code = _run(parse_arguments(words))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader has had enough (`lampc ... | head`); without this Python complains when it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    except KeyboardInterrupt:
+        print("\nlampc: interrupted", file=sys.stderr)
+        code = 130
+    except LampcError as error:
+        if "--traceback" in words:
+            traceback.print_exc()
+        hint = "; see lampc --help" if isinstance(error, UsageError) else ""
+        print(f"lampc: {' '.join(str(error).split())}{hint}", file=sys.stderr)
+        code = error.exit_code
+    except MemoryError:
+        print("lampc: out of memory; use smaller dimensions (--dim, --shape)", file=sys.stderr)
+        code = 1
+    except Exception as error:
+        if "--traceback" in words:
+            traceback.print_exc()
+        what = " ".join(f"{type(error).__name__}: {error}".split())[:500]
+        command = " ".join(["lampc", *words])
+        print(f"lampc: internal error: {what}; please report it with the output of: {command} --traceback", file=sys.stderr)
+        code = 70
+    if code:
+        sys.exit(code)
+
+
+def _run(arguments: Arguments) -> int:
+    if arguments.print_pipeline:
+        print(arguments.request.pipeline or arguments.request.options.pipeline(arguments.request.target))
+        return 0
+    # What follows imports onnxruntime and the kernels, which --help should not wait for.
+    from lampc import driver, output
+
+    progress = output.progress(arguments)
+    try:
+        if arguments.folder is not None:
+            output.check_places(arguments)
+        compiled = driver.compile_model(arguments.request, progress)
+        output.check_emit(arguments, compiled)
+        result = None if arguments.request.compile_only else driver.run_model(arguments.request, compiled, progress)
+    finally:
+        progress("")
+    return output.write(arguments, compiled, result)
+
+
+def default_folder(model: Path) -> Path:
+    """Where artefacts go without -o: MODEL.lampc in the current folder."""
+    return Path(f"{model.name.removesuffix('.onnx')}.lampc")
+
+
+if __name__ == "__main__":
+    main()
