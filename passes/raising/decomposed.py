@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from xdsl.ir import SSAValue
+from xdsl.ir import Operation, SSAValue
 
 from lampc.dialects.onnx import NodeOp
 from lampc.passes.raising.axis_maps import Atom, Axis, Layout, atoms_of, axis, leaves, resolved, size_of
 from lampc.passes.raising.contraction import Contraction
-from lampc.passes.raising.graph import Refusal, constant, shape_of, title
+from lampc.passes.raising.graph import Refusal, constant, is_node, shape_of, title
 from lampc.passes.raising.host_nodes import HostNodes
 from lampc.passes.raising.mask_terms import MaskTerm, Structure, allows_all, both, content_of, structure_of
 from lampc.passes.raising.operands import Candidate, best, candidates, holding
@@ -58,14 +58,21 @@ def match(contraction: Contraction, side: int, host: HostNodes) -> Plan:
 
 def _used_inside_only(absorbed: Sequence[NodeOp], anchor: NodeOp) -> None:
     """Raise Refusal if somebody else needs the scores or the probabilities."""
-    inside = {*absorbed, anchor}
+    inside = set[Operation]((*absorbed, anchor))
     for node in absorbed:
         for result in node.results:
             for use in result.uses:
-                if use.operation not in inside:
-                    user = use.operation
+                user = use.operation
+                if user not in inside and not _reads_type_for(user, use.index, inside):
                     who = title(user) if isinstance(user, NodeOp) else "the graph's outputs"
                     raise Refusal(f"its result is also used by {who}", node)
+
+
+def _reads_type_for(user: Operation, index: int, inside: set[Operation]) -> bool:
+    """Whether a user takes only the type, for the benefit of nodes inside: `CastLike(constant, scores)`."""
+    if not isinstance(user, NodeOp) or not is_node(user, "CastLike") or index != 1:
+        return False
+    return all(use.operation in inside for use in user.results[0].uses)
 
 
 class _Assembly:

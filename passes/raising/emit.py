@@ -1,16 +1,13 @@
 """Write a matched attention into the module: rearrangements, the mask as one operand, `attn.attention`."""
 
-from typing import Any
-
-import ml_dtypes
 import numpy as np
-from xdsl.dialects.builtin import StringAttr, i1
+from xdsl.dialects.builtin import StringAttr, f32, i1
 from xdsl.ir import SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.utils.exceptions import VerifyException
 
 from lampc.dialects.attn import AttentionOp, RearrangeOp
-from lampc.dialects.onnx import numpy_dtype, onnx_dtype
+from lampc.dialects.onnx import onnx_dtype
 from lampc.passes.raising.axis_maps import Layout, atoms_of, size_of
 from lampc.passes.raising.graph import Refusal, element_of, is_node, node_of
 from lampc.passes.raising.host_nodes import HostNodes
@@ -102,7 +99,8 @@ class Emission:
                 return self._placed(live[0], terms[0].layout), masked_value
             return self._joined("And", live), masked_value
         if len(terms) == 1:
-            return self._placed(self._additive(terms[0]), terms[0].layout), None
+            value = terms[0].value if terms[0].factor == 1.0 else self._additive(terms[0])
+            return self._placed(value, terms[0].layout), None
         return self._joined("Add", [self._additive(term) for term in terms]), None
 
     def _placed(self, mask: SSAValue, layout: Layout) -> SSAValue:
@@ -145,15 +143,15 @@ class Emission:
         return node.operands[0] if node is not None and is_node(node, "Not") else self.host.node("Not", [term.value], i1)
 
     def _additive(self, term: MaskTerm) -> SSAValue:
-        """The term as a float tensor that is added to the scores."""
+        """The term as a tensor to add to others, in FP32 whatever the model's type: onnxruntime adds no bf16."""
         if term.selects:
-            dtype = numpy_dtype(self.element)
-            lowest: Any = ml_dtypes.finfo(dtype).min  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-            low = self.host.constant(np.array(-np.inf if term.masked == -np.inf else lowest, dtype))
-            zero = self.host.constant(np.zeros((), dtype))
+            low = self.host.constant(np.array(-np.inf if term.masked == -np.inf else LOWEST, np.float32))
+            zero = self.host.constant(np.zeros((), np.float32))
             chosen = [term.value, low, zero] if term.inverted else [term.value, zero, low]
-            return self.host.node("Where", chosen, self.element)
+            return self.host.node("Where", chosen, f32)
+        value = term.value
+        if element_of(value) != f32:
+            value = self.host.node("Cast", [value], f32, to=onnx_dtype(f32))
         if term.factor == 1.0:
-            return term.value
-        factor = self.host.constant(np.array(term.factor, numpy_dtype(element_of(term.value))))
-        return self.host.node("Mul", [term.value, factor])
+            return value
+        return self.host.node("Mul", [value, self.host.constant(np.array(term.factor, np.float32))])

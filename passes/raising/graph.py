@@ -7,7 +7,7 @@ import numpy.typing as npt
 from xdsl.dialects.builtin import DenseArrayBase, FloatAttr, IntegerAttr, NameLoc, StringAttr, TensorType
 from xdsl.ir import Attribute, Operation, SSAValue
 
-from lampc.dialects.onnx import AbsentOp, ConstantOp, NodeOp, is_tensor
+from lampc.dialects.onnx import AbsentOp, ConstantOp, NodeOp, is_tensor, numpy_dtype
 
 
 class Refusal(Exception):
@@ -102,8 +102,15 @@ def integers_attribute(node: NodeOp, name: str, default: Sequence[int]) -> tuple
 
 
 def constant(value: SSAValue) -> npt.NDArray[np.generic] | None:
-    """The values of an inline constant, else None."""
-    return value.owner.to_numpy() if isinstance(value.owner, ConstantOp) else None
+    """The values of an inline constant, also one that a CastLike converts; else None."""
+    if isinstance(value.owner, ConstantOp):
+        return value.owner.to_numpy()
+    node = node_of(value)
+    source = constant(node.operands[0]) if node is not None and is_node(node, "CastLike") else None
+    if source is None or not is_tensor(value.type):
+        return None
+    with np.errstate(over="ignore"):
+        return source.astype(numpy_dtype(value.type.element_type))
 
 
 def scalar(value: SSAValue) -> float | None:

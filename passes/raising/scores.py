@@ -18,6 +18,7 @@ from lampc.passes.raising.axis_maps import Axis, Layout, LayoutError, atoms_of, 
 from lampc.passes.raising.contraction import contraction_of, is_contraction
 from lampc.passes.raising.graph import (
     Refusal,
+    constant,
     int_attribute,
     integers,
     integers_attribute,
@@ -28,7 +29,7 @@ from lampc.passes.raising.graph import (
     shape_of,
 )
 from lampc.passes.raising.layout_ops import is_identity, through_layout
-from lampc.passes.raising.mask_terms import MaskTerm, blend, selection
+from lampc.passes.raising.mask_terms import MaskTerm, blend, content_of, selection
 
 ScoreOperand = tuple[SSAValue, Layout]
 
@@ -44,6 +45,7 @@ class Scores:
     softcap: float | None = None
     sink: tuple[SSAValue, Layout] | None = None
     sink_open: bool = False
+    guards: tuple[SSAValue, ...] = ()
     query: ScoreOperand | None = None
     key: ScoreOperand | None = None
     head: Axis = ()
@@ -100,8 +102,7 @@ def probabilities(value: SSAValue, layout: Layout, keys: Axis, anchor: NodeOp) -
         elif is_identity(node) or (is_node(node, "Cast") and _is_float(node.operands[0]) and _is_float(value)):
             value, state = node.operands[0], state.absorb(node)
         elif is_node(node, "Where"):
-            value, guard = _nan_guard(node)
-            state = state.absorb(node, guard)
+            value, state = _guard(node, state)
         elif is_node(node, "Slice") and state.sink is None and not state.sink_open:
             _drops_last(node, layout, keys)
             value, state = node.operands[0], replace(state.absorb(node), sink_open=True)
@@ -117,13 +118,29 @@ def probabilities(value: SSAValue, layout: Layout, keys: Axis, anchor: NodeOp) -
             raise Refusal("it lies between the softmax and the values", node)
 
 
-def _nan_guard(node: NodeOp) -> tuple[SSAValue, NodeOp]:
-    """`Where(IsNaN(p), 0, p)`: rows without a live key give zeros."""
+def _guard(node: NodeOp, state: Scores) -> tuple[SSAValue, Scores]:
+    """
+    `Where(dead row, 0, p)`: rows without a live key give zeros, as they do in `attn.attention`.
+
+    A dead row is `IsNaN(p)`, or one where the maximum of a mask is -inf (ONNX's own expansion; compared with
+    the masks in the end), or a constant that says none.
+    """
     condition, filler, value = node.operands
     guard = node_of(condition)
-    if guard is None or not is_node(guard, "IsNaN") or guard.operands[0] is not value or scalar(filler) != 0.0:
-        raise Refusal("a selection on the probabilities that is no NaN guard", node)
-    return value, guard
+    if scalar(filler) != 0.0:
+        raise Refusal("a selection on the probabilities that is no guard", node)
+    folded, content = constant(condition), content_of(condition)
+    if (folded is not None and not folded.any()) or (content is not None and not content.is_causal and content.is_inverted):
+        return value, state.absorb(node)
+    if guard is not None and is_node(guard, "IsNaN") and guard.operands[0] is value:
+        return value, state.absorb(node, guard)
+    if guard is not None and is_node(guard, "Equal") and scalar(guard.operands[1]) == -math.inf:
+        maximum = node_of(guard.operands[0])
+        if maximum is not None and is_node(maximum, "ReduceMax"):
+            rank = len(shape_of(maximum.operands[0]))
+            if _reduced(maximum, rank) == (rank - 1,) and int_attribute(maximum, "keepdims", 1):
+                return value, replace(state.absorb(node, guard, maximum), guards=(*state.guards, maximum.operands[0]))
+    raise Refusal("a selection on the probabilities that is no guard", node)
 
 
 def _drops_last(node: NodeOp, layout: Layout, keys: Axis) -> None:
@@ -186,8 +203,8 @@ def _scores(value: SSAValue, layout: Layout, state: Scores, last: NodeOp) -> Sco
             value, state = node.operands[0], state.absorb(node, maximum)
         elif state.sink_open:
             raise Refusal("it lies between the sink and the softmax", node)
-        elif (constant := scaled_by_constant(node)) is not None:
-            value, factor = constant
+        elif (scaled := scaled_by_constant(node)) is not None:
+            value, factor = scaled
             state = replace(state.absorb(node), factor=state.factor * factor)
         elif is_node(node, "Tanh"):
             if state.softcap is not None:
@@ -223,6 +240,8 @@ def _reached(node: NodeOp, layout: Layout, state: Scores) -> Scores:
     rows_left = not keys or not present[0]
     query, key = sides if rows_left else reversed(sides)
     head = tuple(atom for label in contraction.summed for atom in axes[label])
+    if any(guard not in [term.value for term in state.terms if term.factor > 0] for guard in state.guards):
+        raise Refusal("a guard of the probabilities looks at another mask than the scores'", node)
     factor = state.factor * contraction.alpha
     return replace(state.absorb(node), query=query, key=key, head=head, factor=factor)
 
@@ -260,14 +279,14 @@ def scaled_by_constant(node: NodeOp) -> tuple[SSAValue, float] | None:
         return None
     left, right = node.operands
     for value, other in ((left, right), (right, left)):
-        constant = scalar(other)
-        if constant is None or scalar(value) is not None or shape_of(value) != shape_of(node.results[0]):
+        factor = scalar(other)
+        if factor is None or scalar(value) is not None or shape_of(value) != shape_of(node.results[0]):
             continue
         if is_node(node, "Div") and value is right:
             return None
-        if not math.isfinite(constant) or constant == 0.0:
+        if not math.isfinite(factor) or factor == 0.0:
             return None
-        return value, constant if is_node(node, "Mul") else 1.0 / constant
+        return value, factor if is_node(node, "Mul") else 1.0 / factor
     return None
 
 

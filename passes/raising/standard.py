@@ -1,17 +1,19 @@
 """
 Match the standard `Attention` operator (versions 23, 24 and 25).
 
-A cache given as past_key and past_value is joined by the host, lengths of padded keys become a mask that the host computes.
+A cache given as past_key and past_value is joined by the host, windows
+with a right side and lengths of padded keys become a mask that the host computes.
 Semantics and the decision for each disagreement between ONNX's own evaluators: onnx.md §1.1 and §1.4.
 """
 
 import math
 from dataclasses import dataclass
 
-from xdsl.dialects.builtin import AnyFloat, IntegerType, i1
+import numpy as np
+from xdsl.dialects.builtin import AnyFloat, i1
 from xdsl.ir import SSAValue
 
-from lampc.dialects.onnx import NodeOp
+from lampc.dialects.onnx import NodeOp, numpy_dtype
 from lampc.passes.raising.axis_maps import Axis, Layout, axis
 from lampc.passes.raising.graph import Refusal, element_of, float_attribute, int_attribute, operand, shape_of
 from lampc.passes.raising.host_nodes import HostNodes
@@ -36,13 +38,16 @@ class _Sizes:
     value_size: int
     past: int
 
+    @property
+    def total(self) -> int:
+        return self.past + self.keys
+
 
 def match(node: NodeOp, host: HostNodes) -> Plan:
     """The attention a standard `Attention` node computes; `host` takes nodes to be added. Raises Refusal with the reason."""
     _refuse_unsupported(node)
     sizes = _sizes(node)
-    total = sizes.past + sizes.keys
-    b, l, k = axis("b", sizes.batch), axis("l", sizes.queries), axis("k", total)
+    b, l, k = axis("b", sizes.batch), axis("l", sizes.queries), axis("k", sizes.total)
     h, kv = axis("h", sizes.heads), axis("h", sizes.key_heads)
     d, e = axis("d", sizes.size), axis("d", sizes.value_size)
     canonical = (b, h, l, k)
@@ -88,8 +93,6 @@ def _refuse_unsupported(node: NodeOp) -> None:
         raise Refusal("is_causal is neither 0 nor 1", node)
     if int_attribute(node, "softmax_precision", 1) not in FLOATING:
         raise Refusal("softmax_precision is no floating type", node)
-    if int_attribute(node, "right_window_size", -1) >= 0:
-        raise Refusal("a right window", node)
 
 
 def _sizes(node: NodeOp) -> _Sizes:
@@ -117,7 +120,7 @@ def _sizes(node: NodeOp) -> _Sizes:
     if key_size != size or key[0] != query[0] or value[0] != query[0] or value[-2] != key[-2]:
         raise Refusal(f"query, key and value of shapes {query}, {key} and {value}", node)
     sizes = _Sizes(rank, query[0], heads, key_heads, query[-2], key[-2], size, value_size, past)
-    if 0 in (sizes.batch, sizes.queries, sizes.past + sizes.keys, size, value_size):
+    if 0 in (sizes.batch, sizes.queries, sizes.total, size, value_size):
         raise Refusal("an empty tensor", node)
     return sizes
 
@@ -150,7 +153,7 @@ def _cache(
             shape = (sizes.batch, sizes.key_heads, sizes.keys, size)
             value = host.node("Transpose", [split], shape=shape, perm=(0, 2, 1, 3))
         name = node.names.data[1 + index].data if present else None
-        shape = (sizes.batch, sizes.key_heads, sizes.past + sizes.keys, size)
+        shape = (sizes.batch, sizes.key_heads, sizes.total, size)
         if past is not None:
             value = host.node("Concat", [past, value], shape=shape, axis=2, name=name)
         else:
@@ -177,62 +180,83 @@ def _softcap(node: NodeOp) -> float | None:
 
 def _masks(node: NodeOp, host: HostNodes, canonical: Layout, sizes: _Sizes) -> tuple[Structure | None, tuple[MaskTerm, ...]]:
     """is_causal, windows, lengths and attn_mask as numbers and tensors."""
-    left = int_attribute(node, "left_window_size", -1)
+    left, right = int_attribute(node, "left_window_size", -1), int_attribute(node, "right_window_size", -1)
     causal = int_attribute(node, "is_causal", 0) == 1
-    if left >= 0 and not causal:
-        raise Refusal("a left window without is_causal", node)
-    # without a cache causal is top-left; left_window_size = W keeps W + 1 keys
-    structure = Structure(sizes.past, left + 1 if left >= 0 else None) if causal else None
-    terms: list[MaskTerm] = []
     lengths = operand(node, 6)
-    if lengths is not None:
-        if left >= 0:
-            raise Refusal("a left window together with nonpad_kv_seqlen", node)
-        terms.append(_lengths(node, host, lengths, canonical, sizes, causal))
-        structure = None
+    structure: Structure | None = None
+    terms: list[MaskTerm] = []
+    if lengths is None and right < 0 and (causal or left < 0):
+        # without a cache causal is top-left; left_window_size = W keeps W + 1 keys
+        structure = Structure(sizes.past, left + 1 if left >= 0 else None) if causal else None
+    else:
+        terms.append(_positions(node, host, canonical, sizes))
     mask = operand(node, 3)
-    term = _mask(node, mask, canonical, sizes) if mask is not None else None
-    if term is None or mask is None:
+    if mask is None:
         return structure, tuple(terms)
+    mask = _checked_mask(node, host, mask, sizes)
+    shape = shape_of(mask)
+    layout = tuple(() if n == 1 else group for n, group in zip(shape, canonical[4 - len(shape) :], strict=True))
+    term = MaskTerm(node, mask, layout, selects=element_of(mask) == i1)
     content = content_of(mask)
     if allows_all(content, term):
         return structure, tuple(terms)
-    on_scores = shape_of(mask)[-2:] == (sizes.queries, sizes.past + sizes.keys)
-    found = structure_of(content, term, sizes.queries, sizes.past + sizes.keys) if on_scores else None
+    on_scores = shape[-2:] == (sizes.queries, sizes.total)
+    found = structure_of(content, term, sizes.queries, sizes.total) if on_scores else None
     merged = both(structure, found) if found is not None else None
     return (merged, tuple(terms)) if merged is not None else (structure, (*terms, term))
 
 
-def _mask(node: NodeOp, mask: SSAValue, canonical: Layout, sizes: _Sizes) -> MaskTerm:
-    """attn_mask, aligned from the right. Raises Refusal for what ONNX's evaluators disagree on."""
+def _checked_mask(node: NodeOp, host: HostNodes, mask: SSAValue, sizes: _Sizes) -> SSAValue:
+    """attn_mask, padded to all keys as version 24 says. Raises Refusal for what ONNX's evaluators disagree on."""
     shape, element = shape_of(mask), element_of(mask)
-    scores = (sizes.batch, sizes.heads, sizes.queries, sizes.past + sizes.keys)
-    if len(shape) > 4:
+    scores = (sizes.batch, sizes.heads, sizes.queries, sizes.total)
+    if not 1 <= len(shape) <= 4:
         raise Refusal(f"attn_mask has rank {len(shape)}", node)
-    if not isinstance(element, AnyFloat) and element != IntegerType(1):
+    if not isinstance(element, AnyFloat) and element != i1:
         raise Refusal(f"attn_mask of {element}, whose numbers ONNX adds; cast it to bool or float", node)
+    if node.version.value.data >= 24 and shape[-1] < sizes.total:
+        missing = host.integers(*[0] * (2 * len(shape) - 1), sizes.total - shape[-1])
+        dead = host.constant(np.array(False if element == i1 else -np.inf, numpy_dtype(element)))
+        shape = (*shape[:-1], sizes.total)
+        mask = host.node("Pad", [mask, missing, dead], shape=shape)
     if any(n not in (1, full) for n, full in zip(reversed(shape), reversed(scores), strict=False)):
         raise Refusal(f"attn_mask of shape {shape} for scores of shape {scores}", node)
-    if node.version.value.data >= 24 and shape and shape[-1] == 1 and scores[3] > 1:
-        raise Refusal("attn_mask of one column, which version 24 pads with -inf", node)
-    layout = tuple(() if n == 1 else group for n, group in zip(shape, canonical[4 - len(shape) :], strict=True))
-    return MaskTerm(node, mask, layout, selects=element == IntegerType(1))
+    return mask
 
 
-def _lengths(node: NodeOp, host: HostNodes, lengths: SSAValue, canonical: Layout, sizes: _Sizes, causal: bool) -> MaskTerm:
+def _positions(node: NodeOp, host: HostNodes, canonical: Layout, sizes: _Sizes) -> MaskTerm:
     """
-    nonpad_kv_seqlen [batch]: key i is live if i < length, with is_causal if i <= j + length - queries.
+    Causality, windows and nonpad_kv_seqlen [batch] as a boolean [batch, 1, queries, keys] that the host computes.
 
-    A boolean [batch, 1, queries or 1, keys] that the host computes as `i - j < length - queries + 1`.
+    With o the cache's length, or length - queries, key i is live for query j if i < length (where lengths are given),
+    i <= j + o (is_causal), i >= j + o - left and i <= j + o + right.
     """
-    if shape_of(lengths) != (sizes.batch,):
+    left, right = int_attribute(node, "left_window_size", -1), int_attribute(node, "right_window_size", -1)
+    if int_attribute(node, "is_causal", 0):
+        right = 0
+    lengths = operand(node, 6)
+    if lengths is not None and shape_of(lengths) != (sizes.batch,):
         raise Refusal(f"nonpad_kv_seqlen of shape {shape_of(lengths)} for a batch of {sizes.batch}", node)
-    batch, _, rows, keys = canonical
-    position = host.node("Range", [host.integer(n) for n in (0, sizes.keys, 1)], shape=(sizes.keys,))
-    limit = host.reshape(lengths, (sizes.batch, 1, 1, 1))
-    if causal:
-        row = host.node("Range", [host.integer(n) for n in (0, sizes.queries, 1)], shape=(sizes.queries,))
-        position = host.node("Sub", [position, host.reshape(row, (sizes.queries, 1))])
-        limit = host.node("Sub", [limit, host.integer(sizes.queries - 1)])
-    live = host.node("Less", [position, limit], i1)
-    return MaskTerm(node, live, (batch, (), rows if causal else (), keys), selects=True)
+
+    def steps(count: int) -> SSAValue:
+        return host.node("Range", [host.integer(n) for n in (0, count, 1)], shape=(count,))
+
+    key = steps(sizes.total)
+    distance = host.node("Sub", [key, host.reshape(steps(sizes.queries), (sizes.queries, 1))])
+    offset = host.integer(sizes.past)
+    live: list[SSAValue] = []
+    if lengths is not None:
+        length = host.reshape(lengths, (sizes.batch, 1, 1, 1))
+        offset = host.node("Sub", [length, host.integer(sizes.queries)])
+        live.append(host.node("Less", [key, length], i1))
+    if left >= 0:
+        live.append(host.node("GreaterOrEqual", [distance, host.node("Sub", [offset, host.integer(left)])], i1))
+    if right >= 0:
+        live.append(host.node("LessOrEqual", [distance, host.node("Add", [offset, host.integer(right)])], i1))
+    mask = live[0]
+    for other in live[1:]:
+        mask = host.node("And", [mask, other])
+    if len(shape_of(mask)) < 3:  # the same for the whole batch
+        return MaskTerm(node, mask, canonical[2:], selects=True)
+    rows = canonical[2] if left >= 0 or right >= 0 else ()
+    return MaskTerm(node, mask, (canonical[0], (), rows, canonical[3]), selects=True)
