@@ -20,8 +20,69 @@ LINE_BYTES = 64
 @dataclass(frozen=True)
 class AccelAllocatePass(ModulePass):
     """
-    DOC
-    """
+    Give registers, descriptors, buffers and barriers their numbers, and buffers their place in SRAM.
+
+    A register is taken from its first to its last use, throughout every loop that carries its value round or past; two that are never
+    needed at once may share a number.
+
+    Before:
+    ```mlir
+    accel.program @attention_program {bq = 16 : i64, bk = 16 : i64, nk = 2 : i64, nq = 1 : i64, d = 8 : i64, dv = 8 : i64, lq = 16 : i64, lk = 32 : i64, batch = 1 : i64, hq = 1 : i64, hkv = 1 : i64, scale = 5.000000e-01 : f64, delta = 0.000000e+00 : f64, tau = 1.000000e+00 : f64, tie = "slack", cap = 0.000000e+00 : f64, causal = true, causal_offset = 0 : i64, window = 0 : i64, layout = "safe", policy = "fp32", kv_order = "forward", rounding = "rne", seed = 0 : i64, accumulate_block = 1 : i64, operand = "f32", has_mask = false, has_bias = false, has_sinks = false} {
+      %k = accel.descriptor {tensor = "k"}
+      %k_buffer = accel.buffer {buffer = "k", slots = 3 : i64, bytes = 1024 : i64}
+      %k_full = accel.barrier {barrier = "k_full", slots = 3 : i64, expected = 1 : i64}
+      %k_empty = accel.barrier {barrier = "k_empty", slots = 3 : i64, expected = 1 : i64}
+      accel.stream "warp" {
+        %ring = accel.scalar {count = 2 : i64}
+        %query = accel.tile {granules = 2 : i64}
+        %scores = accel.tile {granules = 8 : i64}
+        %mu = accel.vector {count = 1 : i64}
+        %top = accel.vector {count = 2 : i64}
+        %muh = accel.vector {count = 1 : i64}
+        %lambda = accel.vector {count = 1 : i64}
+        accel.inst "v.const"(vd = %mu, value = -inf)
+        accel.inst "mx.qk.f32"(t = %scores, q = %query, buf = %k_buffer, ring = %ring) wait %k_full signal %k_empty
+        accel.inst "v.rmax.f32"(vd = %top, t = %scores)
+        accel.inst "v.vmax"(vd = %muh, va = %mu, vb = %top)
+        accel.inst "exp.lambda"(vd = %lambda, va = %mu, vb = %muh)
+      }
+      accel.stream "dma" {
+        %ring_1 = accel.scalar {count = 2 : i64}
+        %tile = accel.scalar {count = 1 : i64}
+        accel.inst "dma.ld"(buf = %k_buffer, desc = %k, tile = %tile, ring = %ring_1) wait %k_empty xor signal %k_full
+      }
+    }
+    ```
+    After `lamp-accel-allocate`:
+    ```mlir
+    accel.program @attention_program {bq = 16 : i64, bk = 16 : i64, nk = 2 : i64, nq = 1 : i64, d = 8 : i64, dv = 8 : i64, lq = 16 : i64, lk = 32 : i64, batch = 1 : i64, hq = 1 : i64, hkv = 1 : i64, scale = 5.000000e-01 : f64, delta = 0.000000e+00 : f64, tau = 1.000000e+00 : f64, tie = "slack", cap = 0.000000e+00 : f64, causal = true, causal_offset = 0 : i64, window = 0 : i64, layout = "safe", policy = "fp32", kv_order = "forward", rounding = "rne", seed = 0 : i64, accumulate_block = 1 : i64, operand = "f32", has_mask = false, has_bias = false, has_sinks = false} {
+      %k = accel.descriptor {tensor = "k", index = 0 : i64}
+      %k_buffer = accel.buffer {buffer = "k", slots = 3 : i64, bytes = 1024 : i64, index = 0 : i64, base = 0 : i64}
+      %k_full = accel.barrier {barrier = "k_full", slots = 3 : i64, expected = 1 : i64, index = 0 : i64}
+      %k_empty = accel.barrier {barrier = "k_empty", slots = 3 : i64, expected = 1 : i64, index = 3 : i64}
+      accel.stream "warp" {
+        %ring = accel.scalar {count = 2 : i64, index = 0 : i64}
+        %query = accel.tile {granules = 2 : i64, index = 0 : i64}
+        %scores = accel.tile {granules = 8 : i64, index = 2 : i64}
+        %mu = accel.vector {count = 1 : i64, index = 0 : i64}
+        %top = accel.vector {count = 2 : i64, index = 1 : i64}
+        %muh = accel.vector {count = 1 : i64, index = 3 : i64}
+        %lambda = accel.vector {count = 1 : i64, index = 1 : i64}
+        accel.inst "v.const"(vd = %mu, value = -inf)
+        accel.inst "mx.qk.f32"(t = %scores, q = %query, buf = %k_buffer, ring = %ring) wait %k_full signal %k_empty
+        accel.inst "v.rmax.f32"(vd = %top, t = %scores)
+        accel.inst "v.vmax"(vd = %muh, va = %mu, vb = %top)
+        accel.inst "exp.lambda"(vd = %lambda, va = %mu, vb = %muh)
+      }
+      accel.stream "dma" {
+        %ring_1 = accel.scalar {count = 2 : i64, index = 1 : i64}
+        %tile = accel.scalar {count = 1 : i64, index = 0 : i64}
+        accel.inst "dma.ld"(buf = %k_buffer, desc = %k, tile = %tile, ring = %ring_1) wait %k_empty xor signal %k_full
+      }
+    }
+    ```
+    Source: docs/accelerator.md section 1.
+    """  # noqa: E501
 
     name = "lamp-accel-allocate"
 

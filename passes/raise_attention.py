@@ -9,9 +9,10 @@ from xdsl.passes import ModulePass
 
 from lampc.dialects.onnx import ConstantOp, InitializerOp, NodeOp
 from lampc.passes.raising import decomposed, standard
+from lampc.passes.raising.axis_maps import LayoutError
 from lampc.passes.raising.candidates import Site, sites, unweighted
 from lampc.passes.raising.emit import Emission
-from lampc.passes.raising.graph import Refusal, name_of
+from lampc.passes.raising.graph import Refusal, name_of, title
 from lampc.passes.raising.host_nodes import HostNodes
 
 
@@ -88,6 +89,8 @@ def _raise(site: Site, opset: int) -> str | None:
     if site.refusal is not None:
         return str(site.refusal)
     host = HostNodes(site.node if site.contraction is None else site.contraction.node, opset)
+    if not host.anchor.results[0].uses:  # raised from its other operand
+        return None
     try:
         plan = (
             standard.match(site.node, host) if site.contraction is None else decomposed.match(site.contraction, site.side, host)
@@ -97,6 +100,9 @@ def _raise(site: Site, opset: int) -> str | None:
     except Refusal as refusal:
         host.discard()
         return str(refusal)
+    except LayoutError as error:
+        host.discard()
+        return f"stopped at {title(host.anchor)}: {error}"
     return None
 
 

@@ -31,7 +31,6 @@ _OPERANDS: dict[type[Attribute], str] = {
     Float16Type: "f16",
     Float8E4M3FNType: "e4m3",
 }
-MAX_SUB_BLOCKS = 8
 
 
 @dataclass(frozen=True)
@@ -51,12 +50,8 @@ class Description:
     mixed: bool
 
 
-def describe(lanes: tiled.LanesOp, sub_block_keys: int) -> Description:
-    """
-    Read an `attn.lanes`; at level 3 `sub_block_keys` is b_k, since FP32 tiles have no sub-blocks of their own.
-
-    Raises CompileError, naming the node, for what is no program of the machine.
-    """
+def describe(lanes: tiled.LanesOp) -> Description:
+    """Read an `attn.lanes`. Raises CompileError, naming the node, for what is no program of the machine."""
     loop = _only(lanes, tiled.TileLoopOp)
     live = _only(loop, tiled.LiveEntriesOp)
     rules = _only(lanes, tiled.LivenessOp)
@@ -78,7 +73,7 @@ def describe(lanes: tiled.LanesOp, sub_block_keys: int) -> Description:
     batch, heads, queries, size = tensor_shape(query.source)
     _, kv_heads, keys, value_size = tensor_shape(value.source)
     tile_keys = tensor_shape(live.result)[0]
-    sub_blocks = _sub_blocks(lanes, loop, tile_keys, sub_block_keys)
+    sub_blocks = loop.sub_blocks.value.data
     stage1 = next(_all(loop, lamp.RecomputeUnsafeOp), None)
     stage2 = next(_all(loop, lamp.KeepLowOp), None)
     cap = _caps(lanes, loop)
@@ -163,19 +158,6 @@ def _layout(lanes: tiled.LanesOp) -> str:
     if layout != "safe":
         refuse(lanes, f"register layout {layout} is not supported on the accelerator yet; use --layout safe")
     return layout
-
-
-def _sub_blocks(lanes: tiled.LanesOp, loop: tiled.TileLoopOp, keys: int, sub_block_keys: int) -> int:
-    masks = {op.result.type.sub_blocks.data for op in _all(loop, lamp.LiveBlocksOp)}
-    if len(masks) == 1:
-        return masks.pop()
-    if masks or keys % sub_block_keys or keys // sub_block_keys > MAX_SUB_BLOCKS:
-        refuse(
-            lanes,
-            f"a tile of {keys} keys is no 1 to {MAX_SUB_BLOCKS} sub-blocks of {sub_block_keys} keys; "
-            "choose option bk so that it is",
-        )
-    return keys // sub_block_keys
 
 
 def _caps(lanes: tiled.LanesOp, loop: tiled.TileLoopOp) -> float:

@@ -107,6 +107,8 @@ def transposed(layout: Layout, permutation: Sequence[int]) -> Layout:
 
 def broadcast(layout: Layout, shape: Sequence[int]) -> Layout:
     """The axis map of an operand of `shape` that is broadcast from the right to a tensor with map `layout`."""
+    if len(shape) > len(layout):
+        raise LayoutError(f"{len(shape)} axes do not broadcast to {len(layout)}")
     trailing = resolved(layout)[len(layout) - len(shape) :]
     result: list[Axis] = []
     for group, size in zip(trailing, shape, strict=True):

@@ -5,7 +5,16 @@ from dataclasses import dataclass
 from xdsl.ir import SSAValue
 
 from lampc.dialects.onnx import NodeOp
-from lampc.passes.raising.graph import Refusal, float_attribute, int_attribute, is_node, scalar, shape_of, text_attribute
+from lampc.passes.raising.graph import (
+    Refusal,
+    float_attribute,
+    int_attribute,
+    is_node,
+    operand,
+    scalar,
+    shape_of,
+    text_attribute,
+)
 
 
 @dataclass(frozen=True)
@@ -77,10 +86,8 @@ def _matmul(node: NodeOp) -> Contraction:
 
 
 def _gemm(node: NodeOp) -> Contraction:
-    beta = float_attribute(node, "beta", 1.0)
-    if len(node.operands) > 2 and beta and scalar(node.operands[2]) not in (None, 0.0):
-        raise Refusal("a Gemm with a bias", node)
-    if len(node.operands) > 2 and beta and scalar(node.operands[2]) is None:
+    bias = operand(node, 2)
+    if bias is not None and float_attribute(node, "beta", 1.0) and scalar(bias) != 0.0:
         raise Refusal("a Gemm with a bias", node)
     return _matmul(node)
 

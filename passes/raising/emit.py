@@ -1,7 +1,7 @@
 """Write a matched attention into the module: rearrangements, the mask as one operand, `attn.attention`."""
 
 import numpy as np
-from xdsl.dialects.builtin import StringAttr, f32, i1
+from xdsl.dialects.builtin import StringAttr, TensorType, f32, i1
 from xdsl.ir import SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.utils.exceptions import VerifyException
@@ -9,7 +9,7 @@ from xdsl.utils.exceptions import VerifyException
 from lampc.dialects.attn import AttentionOp, RearrangeOp
 from lampc.dialects.onnx import onnx_dtype
 from lampc.passes.raising.axis_maps import Layout, atoms_of, size_of
-from lampc.passes.raising.graph import Refusal, element_of, is_node, node_of
+from lampc.passes.raising.graph import Refusal, element_of, is_node, node_of, shape_of
 from lampc.passes.raising.host_nodes import HostNodes
 from lampc.passes.raising.mask_terms import MaskTerm
 from lampc.passes.raising.patterns import pattern_of
@@ -55,6 +55,9 @@ class Emission:
             masked_value=masked_value,
         )
         self.host.add(attention)
+        if element_of(attention.output) != self.element:  # such as fp16 scores on fp32 values
+            type_ = TensorType(self.element, shape_of(attention.output))
+            Rewriter.replace_value_with_new_type(attention.output, type_)
         batch, heads, rows, _ = plan.canonical
         result = self._rearranged(attention.output, (batch, heads, rows, plan.value_size), plan.output)
         for op in self.host.ops:
@@ -76,10 +79,7 @@ class Emission:
             old.replace_all_uses_with(new)
 
     def _operand(self, operand: Operand) -> SSAValue:
-        value = operand.value
-        if element_of(value) != self.element:  # such as fp16 scores on fp32 values: exact
-            value = self.host.node("Cast", [value], self.element, to=onnx_dtype(self.element))
-        return self._rearranged(value, operand.source, operand.target)
+        return self._rearranged(operand.value, operand.source, operand.target)
 
     def _rearranged(self, value: SSAValue, source: Layout, target: Layout) -> SSAValue:
         if source == target:

@@ -9,11 +9,10 @@ collected in a `Scores`; anything else is a `Refusal` that names the node.
 import math
 from dataclasses import dataclass, replace
 
-from xdsl.dialects.builtin import AnyFloat, TensorType
+from xdsl.dialects.builtin import bf16, f16, f32, f64
 from xdsl.ir import SSAValue
-from xdsl.utils.hints import isa
 
-from lampc.dialects.onnx import NodeOp
+from lampc.dialects.onnx import NodeOp, is_tensor
 from lampc.passes.raising.axis_maps import Axis, Layout, LayoutError, atoms_of, axis, broadcast, leaves, resolved
 from lampc.passes.raising.contraction import contraction_of, is_contraction
 from lampc.passes.raising.graph import (
@@ -32,6 +31,7 @@ from lampc.passes.raising.layout_ops import is_identity, through_layout
 from lampc.passes.raising.mask_terms import MaskTerm, blend, content_of, selection
 
 ScoreOperand = tuple[SSAValue, Layout]
+_WIDE = (f16, bf16, f32, f64)
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,10 @@ def _defining(value: SSAValue, last: NodeOp) -> NodeOp:
     return node
 
 
-def _is_float(value: SSAValue) -> bool:
-    return isa(value.type, TensorType) and isinstance(value.type.element_type, AnyFloat)
+def _is_plain_cast(node: NodeOp) -> bool:
+    """A Cast between types wide enough that only rounding differs (FP8 casts quantise: they stay)."""
+    ends = (node.operands[0].type, node.results[0].type)
+    return is_node(node, "Cast", "CastLike") and all(is_tensor(t) and t.element_type in _WIDE for t in ends)
 
 
 def _reduced(node: NodeOp, rank: int) -> tuple[int, ...]:
@@ -99,7 +101,7 @@ def probabilities(value: SSAValue, layout: Layout, keys: Axis, anchor: NodeOp) -
             raise Refusal(str(error), node) from error
         if above is not None:
             value, layout, state = node.operands[0], above, state.absorb(node)
-        elif is_identity(node) or (is_node(node, "Cast") and _is_float(node.operands[0]) and _is_float(value)):
+        elif is_identity(node) or _is_plain_cast(node):
             value, state = node.operands[0], state.absorb(node)
         elif is_node(node, "Where"):
             value, state = _guard(node, state)
@@ -145,7 +147,9 @@ def _guard(node: NodeOp, state: Scores) -> tuple[SSAValue, Scores]:
 
 def _drops_last(node: NodeOp, layout: Layout, keys: Axis) -> None:
     """Check that a Slice keeps all keys and drops the one column after them."""
-    starts, ends = integers(node.operands[1]), integers(node.operands[2]) if len(node.operands) > 2 else None
+    if len(node.operands) < 3:
+        raise Refusal("a Slice that does not drop one last column", node)
+    starts, ends = integers(node.operands[1]), integers(node.operands[2])
     rank = len(layout)
     axes = integers(node.operands[3]) if len(node.operands) > 3 else list(range(rank))
     steps = integers(node.operands[4]) if len(node.operands) > 4 else [1]
@@ -195,7 +199,7 @@ def _scores(value: SSAValue, layout: Layout, state: Scores, last: NodeOp) -> Sco
             if state.sink_open:
                 raise Refusal("a change of layout between the sink and the softmax", node)
             value, layout, state = node.operands[0], above, state.absorb(node)
-        elif is_identity(node) or (is_node(node, "Cast") and _is_float(node.operands[0]) and _is_float(value)):
+        elif is_identity(node) or _is_plain_cast(node):
             value, state = node.operands[0], state.absorb(node)
         elif is_node(node, "Concat"):
             value, state = _sink(node, layout, state)

@@ -5,6 +5,7 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import SSAValue
 
 from lampc.dialects.attn import AttentionOp, RearrangeOp
+from lampc.dialects.onnx import is_tensor, numpy_dtype
 from lampc.dialects.onnx_attributes import Array
 
 THRESHOLD = -1e4
@@ -64,4 +65,5 @@ def attention(op: AttentionOp, query: Array, key: Array, value: Array, *rest: Ar
     if sinks is not None:
         total = total + np.exp(np.asarray(sinks, np.float64)[None, :, None, None] - top)
     output = np.einsum("bhqk,bhkd->bhqd", weights, v) / np.where(total == 0, 1, total)
-    return output.astype(query.dtype)
+    assert is_tensor(op.output.type)
+    return output.astype(numpy_dtype(op.output.type.element_type))
