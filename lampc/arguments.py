@@ -263,6 +263,9 @@ def _request(parsed: argparse.Namespace, options: Options) -> Any:
     machines = ()
     if parsed.target == "accel":
         machines = tuple(load_machine(name, parsed.set) for name in parsed.machine or ("packed", "flat"))
+        names = [machine.name for machine in machines]
+        if len(set(names)) != len(names):
+            raise UsageError(f"--machine: two machines are called {max(names, key=names.count)}; rename one file")
     elif parsed.machine or parsed.set:
         raise UsageError("--machine and --set belong to --target accel")
     baselines = tuple(name for name in parsed.baseline if BASELINES[name] != {"policy": options.policy})

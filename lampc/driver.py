@@ -13,6 +13,7 @@ from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp, StringAtt
 
 from lampc import __version__
 from lampc.accuracy import Accuracy, measure
+from lampc.describe import describe
 from lampc.dialects.onnx_attributes import Array
 from lampc.engines import AttentionEngine, NumpyEngine
 from lampc.errors import InputError, LampcError
@@ -21,7 +22,7 @@ from lampc.frontend.importer import import_model
 from lampc.frontend.inputs import load_inputs, synthetic_inputs
 from lampc.frontend.model import Model, load_model
 from lampc.numerics import threads
-from lampc.options import Options, Target
+from lampc.options import BASELINES, Options, Target, scheme_name
 from lampc.pipeline import Stage, attention_module, module_text, run_pipeline
 from lampc.runtime.host import HostRuntime
 from lampc.targets.accel.machine import Machine
@@ -72,6 +73,7 @@ class Compiled:
     host       level 2: segments and calls of attentions
     level2     the attention functions alone, before they are tiled
     attention  the same as the target runs them
+    described  shape and formats of each
     """
 
     model: Model
@@ -81,6 +83,7 @@ class Compiled:
     host: ModuleOp
     level2: ModuleOp
     attention: ModuleOp
+    described: dict[str, dict[str, Any]]
     stages: list[Stage]
     rejected: list[dict[str, str]]
     pipeline: str
@@ -124,13 +127,17 @@ def compile_model(request: Request, progress: Progress) -> Compiled:
         stages += run_pipeline(module, raising + marker.rstrip(","))
         level2 = attention_module(module)
         attention = level2.clone()
-        if rest:
-            stages += run_pipeline(attention, rest)
+        scheme, marker, lowering = rest.partition("lamp-convert-to-accel")
+        stages += run_pipeline(attention, scheme.rstrip(","))
+        described = describe(attention)
+        stages += run_pipeline(attention, marker + lowering)
     except LampcError as error:
         error.file = error.file or model.file
         raise
     timer.lap("compile")
-    return Compiled(model, binding, inputs, synthetic, module, level2, attention, stages, rejected_of(module), pipeline, timer)
+    return Compiled(
+        model, binding, inputs, synthetic, module, level2, attention, described, stages, rejected_of(module), pipeline, timer
+    )
 
 
 def _file_inputs(request: Request, model: Model) -> dict[str, Array] | None:
@@ -191,13 +198,11 @@ def _engine(request: Request, compiled: Compiled) -> AttentionEngine:
         return NumpyEngine(compiled.attention)
     from lampc.accel_engine import AccelEngine
 
-    return AccelEngine.compile(compiled.attention, _baseline_modules(request, compiled), request.machines)
+    return AccelEngine(scheme_name(request.options), compiled.attention, _baseline_modules(request, compiled), request.machines)
 
 
 def _baseline_modules(request: Request, compiled: Compiled) -> dict[str, ModuleOp]:
     """The attention functions compiled for each baseline, from the same level 2."""
-    from lampc.options import BASELINES
-
     modules: dict[str, ModuleOp] = {}
     for name in request.baselines:
         changes: dict[str, Any] = BASELINES[name]

@@ -48,9 +48,9 @@ class NumpyEngine:
     def __call__(self, function: str, index: int, node: str, operands: list[Array]) -> Array:
         result = self._target.run(function, operands)
         self.records.append(AttentionRecord(node, function, result.statistics))
-        return result.output.astype(_result_type(operands))
+        return result.output.astype(model_type(operands))
 
 
-def _result_type(operands: Sequence[Array]) -> npt.DTypeLike:
+def model_type(operands: Sequence[Array]) -> npt.DTypeLike:
     """An attention gives its query's type back."""
     return operands[0].dtype if operands[0].dtype != np.bool_ else np.float32

@@ -86,6 +86,13 @@ class Options:
         return f"lamp-raise-attention,lamp-outline-host,{self.attention_pipeline(target)}"
 
 
+def scheme_name(options: Options) -> str:
+    """What reports call the program under study: lamp, or the baseline it is."""
+    if options.policy == "lamp":
+        return "lamp"
+    return next(name for name, changes in BASELINES.items() if changes == {"policy": options.policy})
+
+
 def _float(value: float) -> str:
     """A float as pass options take it: with a point and an exponent, exact."""
     text = repr(float(value))

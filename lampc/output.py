@@ -15,7 +15,7 @@ from lampc.artefacts import MARK, check_folder, new_folder, write_arrays, write_
 from lampc.driver import Compiled, Result
 from lampc.errors import InputError, UsageError, printable
 from lampc.pipeline import STAGE_AFTER
-from lampc.report import build_report
+from lampc.report import build_report, programs_of
 from lampc.table import render
 
 
@@ -156,7 +156,7 @@ def _details(report: dict[str, Any]) -> str:
     lines += [f"{'machine':<12}{name} {machine['hash'][:16]}" for name, machine in report["machines"].items()]
     seen: set[str] = set()
     for attention in report["attention"]:
-        for name, program in attention.get("programs", {}).items():
+        for name, program in programs_of(attention).items():
             if program["program_hash"] not in seen:
                 seen.add(program["program_hash"])
                 lines.append(f"{'program':<12}{attention['function']} {name} {program['program_hash'][:16]}")

@@ -3,17 +3,11 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from xdsl.dialects.builtin import ModuleOp, TensorType
-from xdsl.dialects.func import CallOp, FuncOp
-from xdsl.ir import SSAValue
+from xdsl.dialects.func import CallOp
 
 from lampc import __version__
-from lampc.dialects import attn_tiled as tiled
-from lampc.dialects import lamp
-from lampc.dialects.lamp_types import FloatType
 from lampc.driver import Compiled, Request, Result, environment
 from lampc.engines import AttentionRecord
-from lampc.ir import tensor_shape
 from lampc.numerics.statistics import LIMIT
 from lampc.runtime.host import node_name
 
@@ -45,7 +39,7 @@ def build_report(request: Request, compiled: Compiled, result: Result | None) ->
         "target": request.target,
         "options": request.options.to_json(),
         "pipeline": compiled.pipeline,
-        "attention": [_attention(compiled.attention, record) for record in calls],
+        "attention": [_attention(compiled.described, record) for record in calls],
         "totals": _totals(records),
         "rejected": compiled.rejected,
         "accuracy": result.accuracy.to_json() if result is not None and result.accuracy is not None else None,
@@ -63,54 +57,13 @@ def _compiled_calls(compiled: Compiled) -> list[tuple[str, str]]:
     return [(node_name(call), call.callee.string_value()) for call in calls]
 
 
-def _attention(module: ModuleOp, record: AttentionRecord | tuple[str, str]) -> Json:
+def _attention(described: Mapping[str, Json], record: AttentionRecord | tuple[str, str]) -> Json:
     node, function = record if isinstance(record, tuple) else (record.node, record.function)
-    entry: Json = {"name": node, "function": function, **_described(module, function)}
+    entry: Json = {"name": node, "function": function, **described.get(function, {})}
     if isinstance(record, AttentionRecord):
         entry["statistics"] = record.statistics.to_json()
         entry |= record.extra
     return entry
-
-
-def _described(module: ModuleOp, name: str) -> Json:
-    """Shape and formats of an attention function, read off its IR."""
-    for function in module.body.ops:
-        if isinstance(function, FuncOp) and function.sym_name.data == name:
-            return {"shape": _shape(function), "formats": _formats(function)}
-    return {}
-
-
-def _shape(function: FuncOp) -> Json:
-    for lanes in function.walk():
-        if isinstance(lanes, tiled.LanesOp):
-            loads = [op for op in lanes.walk() if isinstance(op, tiled.LoadQueryOp | tiled.LoadTileOp)]
-            query, key, value = (tensor_shape(op.source) for op in loads[:3])
-            names = ("batch", "query_heads", "kv_heads", "queries", "keys", "head_size", "value_size")
-            return dict(zip(names, (*query[:2], key[1], query[2], key[2], query[3], value[3]), strict=True))
-    return {}
-
-
-def _formats(function: FuncOp) -> Json:
-    """Storage type of Q, and the accumulator and exponential formats that occur."""
-    found: dict[str, list[str]] = {"operands": [], "accumulators": [], "exponentials": []}
-    for op in function.walk():
-        role, value = None, None
-        match op:
-            case tiled.LoadQueryOp():
-                role, value = "operands", op.source
-            case tiled.ScoresOp() | lamp.AccumulateOp():
-                role, value = "accumulators", op.result
-            case tiled.OnlineSoftmaxOp():
-                role, value = "exponentials", op.scores
-            case lamp.ExponentialOp():
-                role, value = "exponentials", op.result
-            case _:
-                continue
-        element = SSAValue.get(value, type=TensorType).type.element_type
-        name = element.format.name if isinstance(element, FloatType) else str(element)
-        if name not in found[role]:
-            found[role].append(name)
-    return found
 
 
 def _totals(records: Iterable[AttentionRecord]) -> Json:
@@ -141,8 +94,13 @@ def _totals(records: Iterable[AttentionRecord]) -> Json:
     }
 
 
+def programs_of(attention: Mapping[str, Any]) -> dict[str, Json]:
+    """The programs of one attention by name: the scheme under study, then its baselines."""
+    return {attention["program"]: attention, **attention["baselines"]} if "program" in attention else {}
+
+
 def _add_cycles(programs: dict[str, dict[str, Json]], extra: Mapping[str, Any]) -> None:
-    for name, program in extra.get("programs", {}).items():
+    for name, program in programs_of(extra).items():
         for machine, timing in program["machines"].items():
             total = programs.setdefault(name, {}).setdefault(machine, {"cycles": 0, "bound": 0, "binding": {}})
             total["cycles"] += timing["cycles"]

@@ -48,6 +48,8 @@ def _attentions(report: Json) -> list[tuple[str, str]]:
             kinds[kind] = kinds.get(kind, 0) + 1
         shapes = ", ".join(f"{count} x [{kind}]" if len(kinds) > 1 else f"[{kind}]" for kind, count in kinds.items())
         text += f" {shapes}"
+    elif not rejected:
+        text += "; nothing in the model looks like one"
     if rejected:
         text += f"; {_plural(len(rejected), 'candidate')} not raised:"
     lines = [("found", text)]

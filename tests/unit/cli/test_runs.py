@@ -1,0 +1,117 @@
+"""What a user gets from `lampc` on a model that works."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnxruntime  # pyright: ignore[reportMissingTypeStubs]
+import pytest
+
+from lampc import __version__
+from tests.unit.cli.conftest import Lampc
+
+SIZES = ("--dim", "batch=2", "--dim", "seq=40")
+
+
+def test_help_teaches(lampc: Lampc):
+    seen = lampc("--help")
+    assert seen.code == 0
+    for word in ("--target", "--inputs", "--dim", "--policy", "--machine", "--emit", "--check", "examples:", "exit codes:"):
+        assert word in seen.out
+
+
+def test_version(lampc: Lampc):
+    assert lampc("--version").out == f"lampc {__version__}\n"
+
+
+def test_the_table(lampc: Lampc, tiny: Path):
+    seen = lampc(tiny, "--target", "numpy", *SIZES)
+    assert seen.code == 0 and seen.err == ""
+    assert "SYNTHETIC" in seen.out
+    assert "1 attention [batch 2, 2 heads, 40 queries x 40 keys, d 8]" in seen.out
+    assert "LampAttention, delta 2^-8, tau 0.5; preset hw" in seen.out
+    assert "sub-blocks recomputed: none" in seen.out
+    assert "error" in seen.out and "artefacts  tiny.lampc" in seen.out
+
+
+def test_artefacts(lampc: Lampc, tiny: Path):
+    lampc(tiny, "--target", "numpy", *SIZES, "-o", "out")
+    names = sorted(path.name for path in Path("out/ir").iterdir())
+    assert [name[3:-5] for name in names] == [
+        "import",
+        "lamp-raise-attention",
+        "lamp-outline-host",
+        "lamp-tile-attention",
+        "lamp-mixed-precision",
+        "lamp-register-layout",
+    ]
+    assert "lamp.recompute_unsafe" in (Path("out/ir") / names[-1]).read_text()
+    assert 'loc("attention"' in (Path("out/ir") / names[-1]).read_text()
+    report = json.loads(Path("out/report.json").read_text())
+    assert report["schema"] == 1 and report["lampc"] == __version__
+    assert report["inputs"]["synthetic"] is True
+    (attention,) = report["attention"]
+    assert attention["name"] == "attention"
+    assert attention["shape"]["queries"] == 40 and attention["formats"]["accumulators"] == ["e4m3", "e4m11"]
+    assert attention["statistics"]["total"]["live_tiles"] == report["totals"]["live_tiles"] > 0
+    again = lampc(tiny, "--target", "numpy", *SIZES, "-o", "out", "--compile-only")
+    assert again.code == 0  # a folder that lampc wrote may be replaced
+    assert json.loads(Path("out/report.json").read_text())["accuracy"] is None
+
+
+def test_report_on_stdout_is_json_alone(lampc: Lampc, tiny: Path):
+    seen = lampc(tiny, "--target", "numpy", *SIZES, "--report", "-")
+    assert json.loads(seen.out)["model"]["path"] == str(tiny)
+    assert "attention" in seen.err
+
+
+def test_emit_prints_ir_that_parses(lampc: Lampc, tiny: Path, capsys: pytest.CaptureFixture[str]):
+    from lampc import opt
+
+    seen = lampc(tiny, "--target", "numpy", *SIZES, "--emit", "lamp", "-q", "--compile-only")
+    assert seen.code == 0 and seen.err == ""
+    Path("lamp.mlir").write_text(seen.out)
+    opt.main(["lamp.mlir", "--print-debuginfo"])
+    assert capsys.readouterr().out.strip() == seen.out.strip()
+
+
+def test_print_pipeline_can_be_run(lampc: Lampc, tiny: Path):
+    pipeline = lampc(tiny, "--target", "numpy", "--policy", "low", "--bq", "32", "--print-pipeline").out.strip()
+    assert "policy=low" in pipeline and "bq=32" in pipeline
+    first = lampc(tiny, "--target", "numpy", *SIZES, "--policy", "low", "--bq", "32", "--report", "-", "-q").out
+    second = lampc(tiny, "--target", "numpy", *SIZES, "--pipeline", pipeline, "--report", "-", "-q").out
+    assert json.loads(first)["attention"] == json.loads(second)["attention"]
+
+
+def test_fp32_agrees_with_onnxruntime_and_writes_the_outputs(lampc: Lampc, tiny: Path):
+    x = np.random.default_rng(3).standard_normal((2, 40, 16)).astype(np.float32)
+    np.savez("in.npz", x=x)
+    seen = lampc(tiny, "--target", "numpy", "--inputs", "in.npz", "--policy", "fp32", "--check", "--outputs", "out.npz")
+    assert seen.code == 0 and "check passed" in seen.out
+    (expected,) = onnxruntime.InferenceSession(str(tiny)).run(["y"], {"x": x})  # pyright: ignore
+    with np.load("out.npz") as outputs:
+        assert np.abs(outputs["y"] - expected).max() < 1e-4 * np.abs(expected).max()
+
+
+def test_check_fails_beyond_the_limit(lampc: Lampc, tiny: Path):
+    seen = lampc(tiny, "--target", "numpy", *SIZES, "--policy", "low", "--check", "--max-error", "1e-6")
+    assert seen.code == 1
+    assert "check failed: output 'y' differs by" in seen.err and seen.err.count("\n") == 1
+    assert lampc(tiny, "--target", "numpy", *SIZES, "--policy", "low", "--check").code == 0
+
+
+def test_a_model_without_attention_runs_and_says_why(lampc: Lampc, without_attention: Path):
+    seen = lampc(without_attention, "--target", "numpy", "--check", "--policy", "fp32")
+    assert seen.code == 0
+    assert "0 attentions; 1 candidate not raised:" in seen.out
+    assert "- mix" in seen.out or "- gate" in seen.out
+
+
+def test_a_model_with_nothing_like_attention_runs(lampc: Lampc, addition: Path):
+    seen = lampc(addition, "--target", "numpy", "--check", "--policy", "fp32")
+    assert seen.code == 0
+    assert "0 attentions; nothing in the model looks like one" in seen.out
+
+
+def test_traceback_on_request(lampc: Lampc, tiny: Path):
+    assert "Traceback" in lampc(tiny, "--target", "numpy", "--traceback").err
