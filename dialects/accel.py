@@ -140,7 +140,7 @@ class StreamOp(IRDLOperation):
 @irdl_op_definition
 class LoopOp(IRDLOperation):
     """
-    Run the body as often as the counter says, not at all if it is 0; the counter ends at 0.
+    Run the body as often as the counter says, not at all if it is 0; the counter ends at 0: `accel.loop %n { }`.
 
     Becomes `br.sz counter, end`, the body, `loop counter, body`.
     """
@@ -222,7 +222,11 @@ def _print_branches(printer: Printer, then: Region, otherwise: Region) -> None:
 
 @irdl_op_definition
 class IfMaskOp(IRDLOperation):
-    """Run the first region if the mask is not empty, else the second, if any: `br.z mask, else`."""
+    """
+    Run the first region if the mask is not empty, else the second: `accel.if_mask %p { } else { }`, or without the `else`.
+
+    Becomes `br.z mask, else`.
+    """
 
     name = "accel.if_mask"
     mask = operand_def(MaskType())
@@ -250,7 +254,12 @@ class IfMaskOp(IRDLOperation):
 
 @irdl_op_definition
 class IfAtLeastOp(IRDLOperation):
-    """Run the first region if the scalar is at least `bound`, else the second, if any: `br.ge scalar, then, bound`."""
+    """
+    Run the first region if the scalar is at least `bound`, else the second: `accel.if_at_least %s, 2 { } else { }`, or without
+    the `else`.
+
+    Becomes `br.ge scalar, then, bound`.
+    """
 
     name = "accel.if_at_least"
     scalar = operand_def(ScalarType())
