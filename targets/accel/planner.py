@@ -14,6 +14,8 @@ from lampc.targets.accel.instruction import COUNT, Kind
 
 SLOTS = ((3, 2), (2, 2), (2, 1), (1, 1))
 """Slots of the K and V rings, from what is wanted to the least that runs."""
+LINE_BYTES = 64
+"""Buffers start at multiples of this."""
 
 
 @dataclass(frozen=True)
@@ -30,53 +32,39 @@ class Plan:
     changes: tuple[str, ...]
 
 
-def warp_granules(config: Config, scores_tiles: int = 1) -> int:
-    """Granules of one warp: scores tiles, query and output fragments, mask and bias tiles."""
-    geometry = config.geometry
-    scores = scores_tiles * geometry.tile_granules(wide=config.policy == "fp32")
-    masks = geometry.nk * config.has_mask + 4 * geometry.nk * config.has_bias
-    return scores + geometry.query_granules + geometry.output_granules + masks
-
-
-def warp_vectors(config: Config) -> int:
-    """
-    Row vectors of one warp as the lowering allocates them: the sub-blocks' maxima and stage-2 weights, and the running state
-    (maximum old, new and cut, sum, its scaled and its new value, lambda).
-    """
-    return 2 * config.nk + 7
-
-
 def tile_bytes(config: Config) -> tuple[int, int]:
     """Bytes of one K and one V tile in SRAM."""
     keys = config.bk * config.nk
     return keys * config.d * config.operand_bytes, keys * config.dv * config.operand_bytes
 
 
-def plan(
-    config: Config, *, register_bytes: int, sram_bytes: int, granules: int | None = None, vectors: int | None = None
-) -> Plan:
-    """
-    The plan nearest to `config` and three K, two V slots that fits the register file and the SRAM of a core, in bytes.
+def ring_bytes(config: Config, k_slots: int, v_slots: int) -> int:
+    """Bytes of SRAM that both rings take, V's from the line after K's."""
+    k_bytes, v_bytes = tile_bytes(config)
+    return -(-k_slots * k_bytes // LINE_BYTES) * LINE_BYTES + v_slots * v_bytes
 
-    granules, vectors   of one warp, where the caller knows better than `warp_granules` and `warp_vectors`
+
+def plan(config: Config, *, granules: int, vectors: int, register_bytes: int, sram_bytes: int) -> Plan:
+    """
+    The plan nearest to `config` and three K, two V slots that fits a core.
+
+    granules, vectors           what one warp takes
+    register_bytes, sram_bytes  what the core has
 
     Raises CompileError if not even one warp with single buffers fits.
     """
     geometry = config.geometry
-    granules = warp_granules(config) if granules is None else granules
-    vectors = warp_vectors(config) if vectors is None else vectors
     if granules > COUNT[Kind.T] or vectors > COUNT[Kind.V]:
         raise CompileError(
             f"head sizes {config.d} and {config.dv} take {granules} granules and {vectors} vectors a warp, and a word can name "
             f"{COUNT[Kind.T]} and {COUNT[Kind.V]}; take a larger bk or a smaller nk"
         )
     warp_bytes = granules * geometry.granule_bytes + vectors * geometry.vector_bytes
-    k_bytes, v_bytes = tile_bytes(config)
-    slots = next((pair for pair in SLOTS if pair[0] * k_bytes + pair[1] * v_bytes <= sram_bytes), None)
+    slots = next((pair for pair in SLOTS if ring_bytes(config, *pair) <= sram_bytes), None)
     if slots is None:
         raise CompileError(
-            f"one K and one V tile take {k_bytes + v_bytes} bytes of SRAM, the machine has {sram_bytes}; take a smaller nk "
-            f"or bk, or narrower operands"
+            f"one K and one V tile take {ring_bytes(config, 1, 1)} bytes of SRAM, the machine has {sram_bytes}; take a smaller "
+            f"nk or bk, or narrower operands"
         )
     if warp_bytes > register_bytes:
         raise CompileError(
@@ -88,10 +76,9 @@ def plan(
         nq = -(-nq // 2)
     changes: list[str] = []
     if slots != SLOTS[0]:
-        wanted = SLOTS[0][0] * k_bytes + SLOTS[0][1] * v_bytes
         changes.append(
-            f"K and V get {slots[0]} and {slots[1]} buffers instead of {SLOTS[0][0]} and {SLOTS[0][1]}: those take {wanted} "
-            f"bytes of SRAM, the machine has {sram_bytes}"
+            f"K and V get {slots[0]} and {slots[1]} buffers instead of {SLOTS[0][0]} and {SLOTS[0][1]}: those take "
+            f"{ring_bytes(config, *SLOTS[0])} bytes of SRAM, the machine has {sram_bytes}"
         )
     if nq != config.nq:
         changes.append(
