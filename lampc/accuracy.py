@@ -9,7 +9,8 @@ import onnxruntime  # pyright: ignore[reportMissingTypeStubs]
 from lampc.dialects.onnx_attributes import Array
 from lampc.frontend.model import Model
 from lampc.perplexity import find_logits, perplexity
-from lampc.runtime.check import Difference, compare, reference_outputs
+from lampc.runtime.check import Difference, compare
+from lampc.runtime.session import ModelSession, Weights
 
 
 @dataclass(frozen=True)
@@ -55,12 +56,13 @@ def measure(
     Raises ModelError if onnxruntime cannot run it, InputError if there is no perplexity to compute.
     """
     names = find_logits(inputs, outputs) if wants_perplexity else None
+    session = ModelSession(model.proto, Weights(model.constants), threads)
     start = time.perf_counter()
-    reference = reference_outputs(model, inputs, threads=threads)
+    reference = session.run(inputs)
     seconds = time.perf_counter() - start
     differences = compare(outputs, reference)
     if names is None:
         return Accuracy(differences, None, None, seconds)
     tokens = inputs[names[0]]
-    ours, theirs = (perplexity(tokens, each[names[1]]) for each in (outputs, reference))
+    ours, theirs = perplexity(tokens, outputs[names[1]]), perplexity(tokens, reference[names[1]])
     return Accuracy(differences, ours, theirs, seconds)
