@@ -92,7 +92,7 @@ def accumulate(
     if rounding == "stochastic" and random is None:
         raise ValueError("stochastic rounding needs a random site")
     args = (_f32(keys), _ints(key_index), _ints(key_start), _f32(queries), _ints(query_index))
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):
         return form("accumulate").accumulate(*args, count, fmt, block, rounding, random)
 
 
@@ -110,7 +110,8 @@ def soft_cap(
     `cap` is rounded to FP32 first; `fmt` None stops at FP32. lampattention.md §4.3.
     """
     size = np.float64(np.float32(cap))
-    return _to_format((size * np.tanh(y / size)).astype(np.float32), fmt, rounding, random)
+    with np.errstate(all="ignore"):
+        return _to_format((size * np.tanh(y / size)).astype(np.float32), fmt, rounding, random)
 
 
 def add_bias(
@@ -122,7 +123,7 @@ def add_bias(
     random: RandomSite | None = None,
 ) -> F32:
     """round(f32(y + bias)) of float32 [n, keys, rows] and a bias that broadcasts to it; `fmt` None: FP32. §4.3."""
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):
         return _to_format(_f32(y) + _f32(bias), fmt, rounding, random)
 
 
@@ -157,7 +158,7 @@ def threat_order(top: F32, mu: F32) -> npt.NDArray[np.int8]:
     returns  int8 [n, nk]: sorted by max over rows of f32(top - mu), descending, stable; rows whose top is -inf do
              not contribute, mu = -inf gives +inf, NaN sorts as +inf. lampattention.md §4.4.
     """
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):
         return stages.threat_order(_f32(top), _f32(mu))
 
 
@@ -170,7 +171,7 @@ def is_unsafe(ymax: F32, muh: F32, any_live: Bools, delta: float) -> Bools:
     returns    bool [n]: true unless muh > f32(ymax + f32(|muh| * delta)) in every row with a live entry (so NaN and
                muh = -inf are not safe). lampattention.md §4.5.
     """
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):
         return stages.is_unsafe(_f32(ymax), _f32(muh), _bools(any_live, ymax.shape), np.float32(delta))
 
 
@@ -186,13 +187,13 @@ def shift_exp(y: F32, live: Bools, m: F32, shift_fmt: FloatFormat | None, exp_fm
     """
     if not clamp and shift_fmt is not None and shift_fmt.min_exponent != -126:
         raise ValueError(f"shift format {shift_fmt.name} has no negative values; clamp them")
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):
         return form("stages").shift_exp(_f32(y), _bools(live, y.shape), _f32(m), shift_fmt, exp_fmt, clamp)
 
 
 def row_sum(start: F32, e: F32, live: Bools) -> F32:
     """`start` [n, rows] plus the live entries of e [n, keys, rows], in FP32, in key order. lampattention.md §4.7."""
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):
         return form("output").row_sum(_f32(start), _f32(e), _bools(live, e.shape))
 
 
@@ -204,7 +205,7 @@ def stage2_weights(omegah: F32, e: F32, live: Bools, nk: int) -> F32:
     """
     if nk < 1 or e.shape[1] % nk:
         raise ValueError(f"{e.shape[1]} keys are not {nk} equal sub-blocks")
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):
         return form("stages").stage2_weights(_f32(omegah), _f32(e), _bools(live, e.shape), nk)
 
 
@@ -228,7 +229,7 @@ def keep_low(xi: F32, omegah: F32, free: npt.NDArray[np.uint8], tau: float, tie:
 
 def rescale(mu: F32, muh: F32) -> F32:
     """lambda = f32(exp(mu - muh)), difference and exp in float64; 0 where mu = -inf. lampattention.md §4.7."""
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):
         factor = np.exp(np.asarray(mu, np.float64) - np.asarray(muh, np.float64)).astype(np.float32)
     return np.where(np.isneginf(mu), np.float32(0), factor)
 
@@ -241,7 +242,7 @@ def sink_state(sinks: F32, fmt: FloatFormat | None) -> tuple[F32, F32]:
     """
     sink = _f32(sinks)
     mu = sink if fmt is None else round_to(sink, fmt)
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):
         omega = exp_to(mu.astype(np.float64) - sink, None)
     return mu, np.where(np.isneginf(sink), np.float32(0), omega)
 
@@ -257,7 +258,7 @@ def update_output(acc: F32, scale: F32, e: F32, live: Bools, values: F32, value_
     if acc.shape[2] != values.shape[2]:
         raise ValueError(f"output rows have {acc.shape[2]} elements, values {values.shape[2]}")
     args = (_f32(acc), _f32(scale), _f32(e), _bools(live, e.shape), _f32(values), _ints(value_index), _ints(key_start))
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):
         return form("output").update_output(*args)
 
 
@@ -269,7 +270,7 @@ def normalise(acc: F32, omega: F32) -> F32:
 
 def count_above_one(y: F32, live: Bools, muh: F32) -> Ints:
     """int64 [n]: live entries of y [n, keys, rows] with f32(muh - y) < 0, before rounding. lampattention.md §4.8."""
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):
         return form("stages").count_above_one(_f32(y), _bools(live, y.shape), _f32(muh))
 
 

@@ -53,7 +53,7 @@ def shift_exp(y: F32, live: Bools, m: F32, shift_fmt: FloatFormat | None, exp_fm
             high = min(low + _CHUNK, last)
             part = power[: high - low]
             _minus_shift(low, high, y, m, dropped, largest, clamp, part)
-            with np.errstate(over="ignore", under="ignore"):
+            with np.errstate(all="ignore"):
                 np.exp(part, out=part)
                 if exp_fmt is None:
                     out[low:high] = np.where(live[low:high], part, 0)

@@ -24,7 +24,8 @@ def round_to(x: npt.ArrayLike, fmt: FloatFormat, rounding: Rounding = "rne", wor
 
     Raises ValueError if `stochastic` comes without words.
     """
-    value = np.asarray(x, np.float64)
+    with np.errstate(invalid="ignore"):  # a signalling NaN
+        value = np.asarray(x, np.float64)
     size = np.minimum(np.abs(value), fmt.max_finite)
     exponent = np.maximum(np.frexp(size)[1] - 1, fmt.min_exponent)
     steps = np.ldexp(size, fmt.mantissa_bits - exponent)
@@ -39,7 +40,8 @@ def round_to(x: npt.ArrayLike, fmt: FloatFormat, rounding: Rounding = "rne", wor
         steps = below + (words < (steps - below) * 2.0**32)
     size = np.ldexp(steps, exponent - fmt.mantissa_bits)
     negative = -size if fmt.signed else np.zeros_like(size)
-    return np.add(np.where(value < 0, negative, size), 0.0).astype(np.float32)
+    with np.errstate(under="ignore"):
+        return np.add(np.where(value < 0, negative, size), 0.0).astype(np.float32)
 
 
 def truncate(x: npt.ArrayLike, fmt_cut: FloatFormat = E4M3) -> F32:
