@@ -74,7 +74,7 @@ def main() -> None:
     print(f"SmolLM2, 30 layers, 512 tokens; onnxruntime {onnxruntime.__version__}: {base:.2f} s a run")
     print(f"{'':<34}{'seconds':>8}{'x onnxruntime':>16}{'memory':>10}")
     for target in ("numpy", "accel"):
-        seconds, memory, report = lampc(whole, target)
+        seconds, memory, _ = lampc(whole, target)
         what = "values" if target == "numpy" else "values and cycles on 2 machines"
         print(f"{f'{target}: {what}':<34}{seconds:>8.2f}{seconds / base:>15.1f}x{memory / 2**30:>8.2f}G")
     compile_seconds = {
@@ -82,7 +82,7 @@ def main() -> None:
     }
     ratio = compile_seconds[30] / compile_seconds[3]
     print(
-        f"compiling 30 layers: {compile_seconds[30]:.2f} s, {ratio:.2f} x 3 layers ({compile_seconds[3]:.2f} s), whole processes"
+        f"compiling 30 layers: {compile_seconds[30]:.2f} s, {ratio:.2f} x 3 layers ({compile_seconds[3]:.2f} s), whole process"
     )
     print(f"peak memory of this process's children: {resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20:.2f} GiB")
 

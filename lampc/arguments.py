@@ -33,7 +33,7 @@ class Arguments:
     """A parsed command line: the request, and where results go."""
 
     request: Any
-    folder: Path | None
+    folder: Path
     outputs: Path | None
     report: str | None
     emit: tuple[str, ...]
@@ -220,8 +220,6 @@ def parse_arguments(words: Sequence[str]) -> Arguments:
         raise UsageError("--check needs the comparison that --no-compare leaves out")
     if parsed.report == "-" and parsed.emit:
         raise UsageError("--report - and --emit both print on stdout; choose one")
-    from lampc.cli import default_folder
-
     return Arguments(
         request=_request(parsed, options),
         folder=parsed.folder or default_folder(parsed.model),
@@ -236,6 +234,11 @@ def parse_arguments(words: Sequence[str]) -> Arguments:
         quiet=parsed.quiet,
         verbose=parsed.verbose,
     )
+
+
+def default_folder(model: Path) -> Path:
+    """Where artefacts go without -o: MODEL.lampc in the current folder."""
+    return Path(f"{model.name.removesuffix('.onnx')}.lampc")
 
 
 def _options(parsed: argparse.Namespace) -> Options:

@@ -9,7 +9,6 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from pathlib import Path
 
 from lampc.arguments import Arguments, parse_arguments
 from lampc.errors import LampcError, UsageError
@@ -57,19 +56,13 @@ def _run(arguments: Arguments) -> int:
 
     progress = output.progress(arguments)
     try:
-        if arguments.folder is not None:
-            output.check_places(arguments)
+        output.check_places(arguments)
         compiled = driver.compile_model(arguments.request, progress)
         output.check_emit(arguments, compiled)
         result = None if arguments.request.compile_only else driver.run_model(arguments.request, compiled, progress)
     finally:
         progress("")
     return output.write(arguments, compiled, result)
-
-
-def default_folder(model: Path) -> Path:
-    """Where artefacts go without -o: MODEL.lampc in the current folder."""
-    return Path(f"{model.name.removesuffix('.onnx')}.lampc")
 
 
 if __name__ == "__main__":

@@ -32,7 +32,6 @@ def progress(arguments: Arguments) -> Callable[[str], None]:
 
 def check_places(arguments: Arguments) -> None:
     """See before the work starts that results can be written. Raises InputError."""
-    assert arguments.folder is not None
     check_folder(arguments.folder)
     for text in (arguments.outputs, arguments.report if arguments.report != "-" else None):
         if text is None:
@@ -68,7 +67,6 @@ def write(arguments: Arguments, compiled: Compiled, result: Result | None) -> in
         report["check"] = verdict
     programs = _programs(compiled, result)
     text = json.dumps(report, indent=1, allow_nan=True) + "\n"
-    assert arguments.folder is not None
     with new_folder(arguments.folder) as folder:
         _write_stages(folder / "ir", compiled)
         for name, content in programs.items():

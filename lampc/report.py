@@ -94,7 +94,7 @@ def _totals(records: Iterable[AttentionRecord]) -> Json:
     }
 
 
-def programs_of(attention: Mapping[str, Any]) -> dict[str, Json]:
+def programs_of(attention: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """The programs of one attention by name: the scheme under study, then its baselines."""
     return {attention["program"]: attention, **attention["baselines"]} if "program" in attention else {}
 
