@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -48,7 +49,7 @@ def attention_graph(*, masked: bool = True) -> onnx.GraphProto:
         numpy_helper.from_array(rng.standard_normal((16, 16)).astype(np.float32), name) for name in ("wq", "wk", "wv", "wo")
     ]
     nodes = [helper.make_node("MatMul", ["x", f"w{name}"], [name], name=f"project_{name}") for name in "qkv"]
-    attributes = {"q_num_heads": 2, "kv_num_heads": 2, "is_causal": int(masked)}
+    attributes: dict[str, Any] = {"q_num_heads": 2, "kv_num_heads": 2, "is_causal": int(masked)}
     nodes.append(helper.make_node("Attention", ["q", "k", "v"], ["a"], name="attention", **attributes))
     nodes.append(helper.make_node("MatMul", ["a", "wo"], ["y"], name="project_o"))
     shape = ["batch", "seq", 16]
@@ -66,7 +67,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The graph above in a file."""
     path = tmp_path_factory.mktemp("model") / "tiny.onnx"
     model = helper.make_model(attention_graph(), opset_imports=[helper.make_opsetid("", 23)], ir_version=11)
-    onnx.save(model, path)
+    path.write_bytes(model.SerializeToString())
     return path
 
 
@@ -84,7 +85,7 @@ def without_attention(tmp_path_factory: pytest.TempPathFactory) -> Path:
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 8])],
         [numpy_helper.from_array(np.ones((16, 8), np.float32), "experts")],
     )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=11), path)
+    path.write_bytes((helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=11)).SerializeToString())
     return path
 
 
@@ -94,5 +95,5 @@ def addition(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("model") / "addition.onnx"
     values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in "xy"]
     graph = helper.make_graph([helper.make_node("Add", ["x", "x"], ["y"])], "addition", values[:1], values[1:])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=11), path)
+    path.write_bytes((helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=11)).SerializeToString())
     return path

@@ -7,7 +7,7 @@ import pytest
 
 from tests.unit.cli.conftest import Lampc
 
-BAD_OPTIONS = [
+BAD_OPTIONS: list[tuple[list[str], str]] = [
     (["--delta", "-1"], "--delta -1.0: the margin of stage 1 is finite and not negative"),
     (["--delta", "nan"], "--delta nan"),
     (["--tau", "-0.5"], "--tau -0.5: the threshold of stage 2"),

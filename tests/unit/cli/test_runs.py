@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime  # pyright: ignore[reportMissingTypeStubs]
@@ -88,7 +89,8 @@ def test_fp32_agrees_with_onnxruntime_and_writes_the_outputs(lampc: Lampc, tiny:
     np.savez("in.npz", x=x)
     seen = lampc(tiny, "--target", "numpy", "--inputs", "in.npz", "--policy", "fp32", "--check", "--outputs", "out.npz")
     assert seen.code == 0 and "check passed" in seen.out
-    (expected,) = onnxruntime.InferenceSession(str(tiny)).run(["y"], {"x": x})  # pyright: ignore
+    session: Any = onnxruntime.InferenceSession(str(tiny))
+    (expected,) = session.run(["y"], {"x": x})
     with np.load("out.npz") as outputs:
         assert np.abs(outputs["y"] - expected).max() < 1e-4 * np.abs(expected).max()
 

@@ -70,10 +70,10 @@ class Case:
         batch, heads, queries, _ = self.q.shape
         keys = self.k.shape[2]
         group = heads // self.k.shape[1]
-        attention = {"scale": 1.0, **self.attention}
+        attention: dict[str, Any] = {"scale": 1.0, **self.attention}
         masked_value = attention.pop("masked_value", -np.inf)
-        structure = {name: attention[name] for name in ("causal", "causal_offset", "window") if name in attention}
-        tiling = {name: value for name, value in self.tiling.items() if name in ("bq", "bk", "nk", "kv_order")}
+        structure: dict[str, Any] = {name: attention[name] for name in ("causal", "causal_offset", "window") if name in attention}
+        tiling: dict[str, Any] = {name: value for name, value in self.tiling.items() if name in ("bq", "bk", "nk", "kv_order")}
         live, bias = split_mask(self.mask, masked_value=masked_value, shape=(batch, heads, queries, keys), **structure)
         precision: dict[str, Any] = dict(self.precision) if self.precision is not None else {"policy": "fp32"}
         formats = UNBOUNDED if precision.pop("range", "hw") == "unbounded" else HW
