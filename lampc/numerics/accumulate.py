@@ -36,13 +36,15 @@ def accumulate(
     out = np.zeros((n, count, rows), np.float32)
     for first in range(0, n, ITEMS_AT_ONCE):
         part = slice(first, first + ITEMS_AT_ONCE)
-        k = gather_rows(keys, key_index[part], key_start[part], count)
-        q = queries[query_index[part]]
-        c = np.zeros((*k.shape[:2], rows), np.float32)
+        # One term of all entries after the other: [d, n, count, 1] times [d, n, 1, rows].
+        tile = gather_rows(keys, key_index[part], key_start[part], count)
+        k = np.ascontiguousarray(tile.transpose(2, 0, 1))[..., None]
+        q = np.ascontiguousarray(queries[query_index[part]].transpose(2, 0, 1))[:, :, None]
+        c = np.zeros((len(tile), count, rows), np.float32)
         for step, start in enumerate(range(0, d, block)):
-            total = k[:, :, start, None] * q[:, None, :, start]
+            total = k[start] * q[start]
             for t in range(start + 1, min(start + block, d)):
-                total += k[:, :, t, None] * q[:, None, :, t]
+                total += k[t] * q[t]
             c += total
             if fmt is None:
                 continue

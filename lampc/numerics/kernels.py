@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lampc.numerics import stages
-from lampc.numerics.arrays import F32, Bools, Ints
+from lampc.numerics.arrays import F32, Bools, Ints, frozen
 from lampc.numerics.engine import Engine, engine, form, set_engine
 from lampc.numerics.exponentials import exp_to
 from lampc.numerics.formats import FloatFormat
@@ -47,15 +47,15 @@ __all__ = [
 
 
 def _f32(x: npt.ArrayLike) -> F32:
-    return np.ascontiguousarray(x, np.float32)
+    return frozen(np.asarray(x, np.float32))
 
 
 def _bools(x: npt.ArrayLike, shape: tuple[int, ...]) -> Bools:
-    return np.ascontiguousarray(np.broadcast_to(np.asarray(x, np.bool_), shape))
+    return frozen(np.broadcast_to(np.asarray(x, np.bool_), shape))
 
 
 def _ints(x: npt.ArrayLike) -> Ints:
-    return np.ascontiguousarray(x, np.int64)
+    return frozen(np.asarray(x, np.int64))
 
 
 def accumulate(
@@ -222,7 +222,7 @@ def keep_low(xi: F32, omegah: F32, free: npt.NDArray[np.uint8], tau: float, tie:
     """
     if xi.shape[1] > 8:
         raise ValueError(f"stage 2 takes at most 8 sub-blocks, not {xi.shape[1]}")
-    bits = np.ascontiguousarray(free, np.uint8)
+    bits = frozen(np.asarray(free, np.uint8))
     with np.errstate(all="ignore"):
         return form("stages").keep_low(_f32(xi), _f32(omegah), bits, np.float32(tau), tie)
 
@@ -241,7 +241,7 @@ def sink_state(sinks: F32, fmt: FloatFormat | None) -> tuple[F32, F32]:
     `fmt` is the high accumulator's; None (policy fp32) keeps the sink. A sink of -inf is no sink. lampattention.md §3.
     """
     sink = _f32(sinks)
-    mu = sink if fmt is None else round_to(sink, fmt)
+    mu = sink.copy() if fmt is None else round_to(sink, fmt)
     with np.errstate(all="ignore"):
         omega = exp_to(mu.astype(np.float64) - sink, None)
     return mu, np.where(np.isneginf(sink), np.float32(0), omega)

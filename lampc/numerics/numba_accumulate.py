@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from lampc.numerics.arrays import F32, Ints
+from lampc.numerics.arrays import F32, Ints, frozen
 from lampc.numerics.formats import FloatFormat
 from lampc.numerics.jit import LANES, kernel, load_lanes, plus_product, rounded, store_lanes, zero_lanes
 from lampc.numerics.philox import RandomSite
@@ -51,11 +51,12 @@ def accumulate(
     if fmt is not None:
         smallest = np.float32(fmt.min_normal).view(np.int32)
         spacing = (np.float32(fmt.max_finite), smallest, np.float32(2.0**-fmt.mantissa_bits))
-    none = np.zeros(n, np.int64)
+    none = frozen(np.zeros(n, np.int64))
     counter = (np.uint64(0), none, none, none, 0)
     if random is not None:
         seed = np.uint64(random.seed & (1 << 64) - 1)
-        counter = (seed, random.stream, random.query_start, random.key_start, random.site)
+        places = (frozen(x.astype(np.int64, copy=False)) for x in (random.stream, random.query_start, random.key_start))
+        counter = (seed, *places, random.site)
     spread(
         lambda first, last: _general(first, last, *lanes, block, mode, spacing, counter, out),
         n,

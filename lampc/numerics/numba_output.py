@@ -14,7 +14,7 @@ _ENTRIES_PER_NS = 1.0
 def row_sum(start: F32, e: F32, live: Bools) -> F32:
     """See `lampc.numerics.kernels.row_sum`."""
     out = start.copy()
-    spread(lambda first, last: _row_sum(first, last, e, live, out), len(e), e[0].size / _ENTRIES_PER_NS)
+    spread(lambda first, last: _row_sum(first, last, e, live, out), len(e), e.shape[1] * e.shape[2] / _ENTRIES_PER_NS)
     return out
 
 
@@ -22,7 +22,7 @@ def update_output(acc: F32, scale: F32, e: F32, live: Bools, values: F32, value_
     """See `lampc.numerics.kernels.update_output`."""
     out = np.empty_like(acc)
     args = (acc, scale, e, live, values, value_index, key_start, out)
-    spread(lambda first, last: _update(first, last, *args), len(e), e[0].size * acc.shape[2] / _TERMS_PER_NS)
+    spread(lambda first, last: _update(first, last, *args), len(e), e.shape[1] * e.shape[2] * acc.shape[2] / _TERMS_PER_NS)
     return out
 
 

@@ -21,7 +21,7 @@ _CHUNK = 16
 def subblock_max(y: F32, live: Bools, nk: int) -> F32:
     """See `lampc.numerics.kernels.subblock_max`."""
     out = np.full((len(y), nk, y.shape[2]), -np.inf, np.float32)
-    spread(lambda first, last: _subblock_max(first, last, y, live, out), len(y), y[0].size / _ENTRIES_PER_NS)
+    spread(lambda first, last: _subblock_max(first, last, y, live, out), len(y), y.shape[1] * y.shape[2] / _ENTRIES_PER_NS)
     return out
 
 
@@ -41,7 +41,7 @@ def shift_exp(y: F32, live: Bools, m: F32, shift_fmt: FloatFormat | None, exp_fm
             np.int32(23 - shift_fmt.mantissa_bits),
         )
         table = _exp_values(shift_fmt, exp_fmt)
-        spread(lambda first, last: _look_up(first, last, y, live, m, grid, table, out), len(y), y[0].size / 0.5)
+        spread(lambda first, last: _look_up(first, last, y, live, m, grid, table, out), len(y), y.shape[1] * y.shape[2] / 0.5)
         return out
 
     def run(first: int, last: int) -> None:
@@ -60,14 +60,14 @@ def shift_exp(y: F32, live: Bools, m: F32, shift_fmt: FloatFormat | None, exp_fm
                 else:
                     _round_exp(low, high, part, live, exp_fmt.mantissa_bits, exp_fmt.max_finite, out)
 
-    spread(run, len(y), y[0].size / 0.2)
+    spread(run, len(y), y.shape[1] * y.shape[2] / 0.2)
     return out
 
 
 def stage2_weights(omegah: F32, e: F32, live: Bools, nk: int) -> F32:
     """See `lampc.numerics.kernels.stage2_weights`."""
     xi = np.zeros((len(e), nk, e.shape[2]), np.float32)
-    spread(lambda first, last: _weights(first, last, omegah, e, live, xi), len(e), e[0].size / _ENTRIES_PER_NS)
+    spread(lambda first, last: _weights(first, last, omegah, e, live, xi), len(e), e.shape[1] * e.shape[2] / _ENTRIES_PER_NS)
     return xi
 
 
@@ -83,7 +83,7 @@ def keep_low(xi: F32, omegah: F32, free: npt.NDArray[np.uint8], tau: np.float32,
 def count_above_one(y: F32, live: Bools, muh: F32) -> Ints:
     """See `lampc.numerics.kernels.count_above_one`."""
     out = np.zeros(len(y), np.int64)
-    spread(lambda first, last: _above_one(first, last, y, live, muh, out), len(y), y[0].size / _ENTRIES_PER_NS)
+    spread(lambda first, last: _above_one(first, last, y, live, muh, out), len(y), y.shape[1] * y.shape[2] / _ENTRIES_PER_NS)
     return out
 
 
@@ -91,7 +91,11 @@ def count_saturated(y: F32, live: Bools, top: np.float32) -> tuple[Ints, F32]:
     """See `lampc.numerics.kernels.count_saturated`; `top` NaN: nothing saturates."""
     counts, largest = np.zeros(len(y), np.int64), np.zeros(len(y), np.float32)
     bits = top.view(np.int32)
-    spread(lambda first, last: _saturated(first, last, y, live, bits, counts, largest), len(y), y[0].size / _ENTRIES_PER_NS)
+    spread(
+        lambda first, last: _saturated(first, last, y, live, bits, counts, largest),
+        len(y),
+        y.shape[1] * y.shape[2] / _ENTRIES_PER_NS,
+    )
     return counts, largest
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from lampc.numerics.arrays import Array, Bools, Ints
+from lampc.numerics.arrays import Array, Bools, Ints, frozen
 from lampc.numerics.jit import kernel
 from lampc.numerics.threads import spread
 
@@ -13,14 +13,14 @@ def between(first: Ints, end: Ints, key_start: Ints, count: int) -> Bools:
     """See `lampc.numerics.tiles.between`."""
     out = np.empty((len(first), count, first.shape[1]), np.bool_)
     n, entries = len(out), count * first.shape[1]
-    keys = np.ascontiguousarray(key_start, np.int64)
+    keys, first, end = (frozen(x.astype(np.int64, copy=False)) for x in (key_start, first, end))
     spread(lambda low, high: _between(low, high, first, end, keys, out), n, entries / _ENTRIES_PER_NS)
     return out
 
 
 def gather(table: Array, start: Ints, rows: int, count: int) -> Array:
     """See `lampc.numerics.tiles.gather`."""
-    source = np.ascontiguousarray(table)
+    source, start = frozen(table), frozen(start)
     out = np.empty((len(start), count, rows), table.dtype)
     spread(lambda low, high: _gather(low, high, source, start, out), len(start), rows * count / _ENTRIES_PER_NS)
     return out

@@ -398,3 +398,32 @@ def test_numpy_engine_does_not_import_numba():
     env = os.environ | {"LAMPC_KERNELS": "numpy"}
     run = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
     assert run.stdout.strip() == "False", run.stderr
+
+
+@pytest.mark.parametrize("engine", ["numba", "numpy"])
+def test_no_lanes(engine: Any):
+    kernels.set_engine(engine)
+    none, keys = np.zeros(0, np.int64), np.zeros((1, 4, 2), np.float32)
+    y = kernels.accumulate(keys, none, none, np.zeros((1, 3, 2), np.float32), none, 4, E4M3)
+    live, rows = np.ones(y.shape, bool), np.zeros((0, 3), np.float32)
+    assert kernels.subblock_max(y, live, 2).shape == (0, 2, 3)
+    e = kernels.shift_exp(y, live, rows, UE5M3_SHIFT, UE5M3_EXP, clamp=True)
+    assert kernels.row_sum(rows, e, live).shape == (0, 3)
+    xi = kernels.stage2_weights(rows, e, live, 2)
+    assert kernels.keep_low(xi, rows, np.zeros(0, np.uint8), 0.5).shape == (0,)
+    assert kernels.update_output(np.zeros((0, 3, 2), "f"), rows, e, live, keys, none, none).shape == (0, 3, 2)
+    assert kernels.count_saturated(y, live, E4M3)[0].shape == kernels.count_above_one(y, live, rows).shape == (0,)
+
+
+@pytest.mark.parametrize("engine", ["numba", "numpy"])
+def test_read_only_arguments_and_results_of_ones_own(engine: Any):
+    kernels.set_engine(engine)
+    sinks = np.zeros(2, np.float32)
+    sinks.flags.writeable = False
+    for array in kernels.sink_state(sinks, None):
+        array += 1
+    start = np.zeros((1, 2), np.float32)
+    e = np.broadcast_to(np.float32(1), (1, 3, 2))
+    total = kernels.row_sum(start, e, np.broadcast_to(np.True_, e.shape))
+    total += 1
+    assert (total == 4).all() and (start == 0).all() and (sinks == 0).all()
