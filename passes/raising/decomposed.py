@@ -10,7 +10,7 @@ from xdsl.ir import Operation, SSAValue
 from lampc.dialects.onnx import NodeOp
 from lampc.passes.raising.axis_maps import Atom, Axis, Layout, atoms_of, axis, leaves, resolved, size_of
 from lampc.passes.raising.contraction import Contraction
-from lampc.passes.raising.graph import Refusal, constant, is_node, shape_of, title
+from lampc.passes.raising.graph import Refusal, constant, is_node, node_of, shape_of, title
 from lampc.passes.raising.host_nodes import HostNodes
 from lampc.passes.raising.mask_terms import MaskTerm, Structure, allows_all, both, content_of, structure_of
 from lampc.passes.raising.operands import Candidate, best, candidates, holding
@@ -41,6 +41,9 @@ def match(contraction: Contraction, side: int, host: HostNodes) -> Plan:
     scores = probabilities(p_value, layout_of(p_value, p_labels), keys, contraction.node)
     assert scores.query is not None and scores.key is not None
     _used_inside_only(scores.absorbed, contraction.node)
+    for term in scores.terms:
+        if node_of(term.value) in scores.absorbed:
+            raise Refusal("the scores mask themselves", term.node)
     wide = [label for label in contraction.out_labels if label not in p_labels]
     outer = [label for label in contraction.out_labels if label not in (*wide, *row_label)]
     return _Assembly(
@@ -163,16 +166,23 @@ class _Assembly:
         return min(common, key=len)
 
     def _heads(self, shared: frozenset[Atom]) -> set[Atom]:
-        """Which shared atoms are heads: those that some projection keeps in one axis with the head size, else the last axis."""
+        """
+        Which shared atoms are heads: those that some projection keeps in one axis with the head size, else the second of two
+        axes beside rows and sizes, in the products or in a tensor they come from. The rest is batch.
+        """
         sizes = {*self.head, *self.value_size}
-        heads: set[Atom] = set()
-        for candidate in (*self.query, *self.key, *self.value):
-            for group in resolved(candidate.layout):
-                if sizes & set(group):
-                    heads |= set(group) & shared
-        if heads or len(self.outer) < 2:
+        layouts = [resolved(c.layout) for found in (self.query, self.key, self.value) for c in found]
+        heads = {atom for layout in layouts for group in layout if sizes & set(group) for atom in group} & shared
+        if heads:
             return heads
-        return set(self.outer[-1]) & shared
+        if len(self.outer) > 1:
+            return set(self.outer[-1]) & shared
+        inner = {*sizes, *self.rows, *self.keys}
+        for layout in layouts:
+            beside = [group for group in layout if not inner & set(group)]
+            if len(layout) == 4 and len(beside) == 2:
+                return set(beside[1]) & shared
+        return set()
 
     def _take(self, role: str, found: list[Candidate], target: Layout) -> tuple[Operand, float]:
         fitting = holding(found, atoms_of(target))

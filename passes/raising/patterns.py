@@ -25,13 +25,13 @@ def pattern_of(source: Layout, target: Layout, plan: Plan) -> tuple[str, dict[st
         for letter, group in counts.items()
         for index, atom in enumerate(group)
     }
-    ones = _ones(source, target)
+    ones = _ones(source, target, set(names.values()))
     left = " ".join(_group(group, names, ones.get(("source", i))) for i, group in enumerate(source))
     right = " ".join(_group(group, names, ones.get(("target", i))) for i, group in enumerate(target))
     return f"{left} -> {right}", {names[atom]: atom.size for group in source for atom in group[:-1]}
 
 
-def _ones(source: Layout, target: Layout) -> dict[tuple[str, int], str]:
+def _ones(source: Layout, target: Layout, taken: set[str]) -> dict[tuple[str, int], str]:
     """Names for axes of size one, if both sides have equally many: `b h l d` reads better than `1 h l d`."""
     left = [i for i, group in enumerate(source) if not group]
     right = [i for i, group in enumerate(target) if not group]
@@ -40,7 +40,8 @@ def _ones(source: Layout, target: Layout) -> dict[tuple[str, int], str]:
     result: dict[tuple[str, int], str] = {}
     for s, t in zip(left, right, strict=True):
         letter = "bhld"[t if len(target) == 4 else s] if 4 in (len(source), len(target)) else f"u{s}"
-        result["source", s] = result["target", t] = letter
+        if letter not in taken:
+            result["source", s] = result["target", t] = letter
     return result
 
 

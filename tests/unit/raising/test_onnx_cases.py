@@ -1,0 +1,47 @@
+"""ONNX's own test cases of Attention, as operator and expanded: what is raised gives the expected outputs."""
+
+import warnings
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx.backend.test.case.node import collect_testcases
+
+from lampc.frontend.model import load_bytes
+from tests.models.whole import raised
+
+REASONS = {
+    "its output qk_matmul_output is used",
+    "its result is also used by",
+}
+
+
+@cache
+def _cases() -> dict[str, Any]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the generators divide by zero on purpose
+        return {case.name: case for case in collect_testcases("Attention") if case.name.startswith("test_attention")}
+
+
+@pytest.mark.parametrize("name", _cases())
+def test_case(name: str):
+    case = _cases()[name]
+    (data,) = case.data_sets
+    inputs = {info.name: np.asarray(array) for info, array in zip(case.model.graph.input, data[0], strict=True)}
+    expected = {info.name: np.asarray(array) for info, array in zip(case.model.graph.output, data[1], strict=True)}
+    result = raised(load_bytes(case.model.SerializeToString(), name), inputs)
+    if not result.attentions:
+        assert len(expected) > 1  # somebody wants the scores or the probabilities
+        assert any(reason in text for text in result.rejected.values() for reason in REASONS)
+        return
+    assert result.rejected == {} and len(result.attentions) == 1
+    if any("bfloat16" in array.dtype.name for array in inputs.values()) and _host_computes(result):
+        pytest.skip("onnxruntime has no bf16 kernels for the nodes around the attention")
+    half = any(array.dtype.itemsize == 2 for array in (*inputs.values(), *expected.values()))
+    for difference in result.against(inputs, expected):
+        assert difference.within(2e-2 if half else 1e-5), difference
+
+
+def _host_computes(result: Any) -> bool:
+    return any(op.name == "onnx.node" for op in result.module.walk())
