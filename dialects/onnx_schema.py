@@ -21,14 +21,14 @@ from lampc.dialects.onnx_attributes import AbsentType, ValuesAttr, onnx_type_nam
 UNBOUNDED = 2**31 - 1
 """What schemas give as the largest number of arguments of a variadic operator."""
 
-_KINDS: Mapping[str, type[Attribute]] = {
-    "FLOAT": FloatAttr,
-    "INT": IntegerAttr,
-    "STRING": StringAttr,
-    "TENSOR": ValuesAttr,
-    "FLOATS": ArrayAttr,
-    "INTS": DenseArrayBase,
-    "STRINGS": ArrayAttr,
+_KINDS: Mapping[str, tuple[type[Attribute], ...]] = {
+    "FLOAT": (FloatAttr,),
+    "INT": (IntegerAttr,),
+    "STRING": (StringAttr,),
+    "TENSOR": (ValuesAttr, ArrayAttr),  # strings are no values
+    "FLOATS": (ArrayAttr,),
+    "INTS": (DenseArrayBase,),
+    "STRINGS": (ArrayAttr,),
 }
 
 
@@ -157,6 +157,6 @@ def check_attributes(schema: OpSignature, attributes: Mapping[str, Attribute], g
     kinds = dict.fromkeys(graphs, "GRAPH")
     for name, value in attributes.items():
         expected = schema.attributes[name][0] if name in schema.attributes else ""
-        fits = isinstance(value, _KINDS.get(expected, Attribute)) and expected not in ("GRAPH", "GRAPHS")
+        fits = isinstance(value, _KINDS.get(expected, (Attribute,))) and expected not in ("GRAPH", "GRAPHS")
         kinds[name] = expected if fits else type(value).__name__
     check_attribute_kinds(schema, kinds)

@@ -416,6 +416,7 @@ def fold(op_type: str, version: int, inputs: Inputs, attributes: Attributes, out
                 return _split(inputs, attributes, version, outputs)
             if outputs != 1:
                 raise CannotFold
-            return [_OPERATORS[op_type](inputs, attributes, version)]
+            # NumPy gives a scalar where a result has no axes
+            return [np.asarray(_OPERATORS[op_type](inputs, attributes, version))]
     except (ValueError, IndexError, TypeError, KeyError, OverflowError, np.exceptions.AxisError) as error:
         raise CannotFold from error

@@ -16,6 +16,7 @@ from onnx import NodeProto, OperatorSetIdProto, TensorProto, TypeProto, shape_in
 
 from lampc.errors import ModelError, printable
 from lampc.frontend.names import node_label
+from lampc.frontend.tensors import dtype_name
 from lampc.frontend.types import dtype_of, refine, shape_of, shapes_agree, static_shape, tensor_type
 
 _AXIS_OPERATORS = frozenset(
@@ -108,7 +109,7 @@ def infer_types(
         )
     except shape_inference.InferenceError as error:
         raise ModelError(f"its inputs do not fit: {_message(error)}", where=node_label(node), code="E-SHAPE") from error
-    except (RuntimeError, ValueError, IndexError, OverflowError) as error:
+    except Exception as error:  # the C++ side raises its own kinds for each way to be wrong
         raise ModelError(f"its type cannot be inferred: {_message(error)}", where=node_label(node), code="E-SHAPE") from error
     result: list[TypeProto | None] = []
     for name in node.output:
@@ -132,7 +133,7 @@ def with_declared(inferred: TypeProto | None, declared: TypeProto | None, where:
     if not inferred.HasField("tensor_type"):
         return inferred
     if dtype_of(declared) and dtype_of(declared) != dtype_of(inferred):
-        names = [TensorProto.DataType.Name(dtype_of(type_)).lower() for type_ in (declared, inferred)]
+        names = [dtype_name(dtype_of(type_)).lower() for type_ in (declared, inferred)]
         raise ModelError(
             f"it is declared {names[0]}, but its operator gives {names[1]}; correct the declaration",
             where=where,

@@ -23,6 +23,7 @@ from lampc.frontend.model import GraphValue, Model
 
 _LONGEST_HEADER = 10_000
 _LARGEST_ARRAY = 2**34
+_LARGEST_SYNTHETIC = 2**28
 _CORPUS_PREFIX = "in/"
 
 
@@ -226,9 +227,9 @@ def synthetic_inputs(model: Model, shapes: Mapping[str, tuple[int, ...]], seed: 
             )
         generator = np.random.Generator(np.random.Philox(key=[seed, index]))
         shape = shapes[value.name]
-        if prod(shape) * value.dtype.itemsize > _LARGEST_ARRAY:
+        if prod(max(size, 1) for size in shape) > _LARGEST_SYNTHETIC:
             raise InputError(
-                f"input '{printable(value.original)}' {list(shape)} is too large; choose smaller sizes",
+                f"input '{printable(value.original)}' {list(shape)} is too large to make up; choose smaller sizes",
                 file=model.file,
                 code="E-INPUT-SIZE",
             )

@@ -152,6 +152,8 @@ def check_node(node: NodeProto, imports: dict[str, int]) -> None:
             where=where,
             code="E-OPSET-OP",
         )
+    if node.op_type == "Constant" and not domain and len(kinds) != 1:
+        raise ModelError(f"it has {len(kinds)} attributes; a constant has one value", where=where, code="E-ATTR-MISSING")
     try:
         check_attribute_kinds(schema, kinds)
         check_arity(schema, "input", len(node.input))

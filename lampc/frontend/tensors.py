@@ -67,14 +67,18 @@ def check_dims(dims: Sequence[int], itemsize: int, what: str, limits: Limits) ->
     return count
 
 
+def dtype_name(dtype: int) -> str:
+    """ONNX's name of a data type, or its number if it has none."""
+    return TensorProto.DataType.Name(dtype) if dtype in TensorProto.DataType.values() else str(dtype)
+
+
 def tensor_dtype(dtype: int, what: str) -> np.dtype[Any]:
     """NumPy dtype of an ONNX data type, or ModelError E-DTYPE."""
     try:
         return numpy_dtype(element_type(dtype))
     except KeyError:
-        known = {value: name for name, value in TensorProto.DataType.items()}
-        name = known.get(dtype)
-        text = f"data type {name} is not supported" if name and dtype else f"data type {dtype} does not exist"
+        known = dtype and dtype in TensorProto.DataType.values()
+        text = f"data type {dtype_name(dtype)} is not supported" if known else f"data type {dtype} does not exist"
         raise tensor_error(what, f"{text}; convert the tensor to another type", "E-DTYPE") from None
 
 

@@ -16,8 +16,8 @@ from xdsl.ir import Attribute
 
 from lampc.dialects.onnx import OptionalType, SequenceType, UnknownType, element_of_dtype, element_type, onnx_dtype
 from lampc.dialects.onnx_attributes import Array
-from lampc.errors import ModelError
 from lampc.frontend.dims import Binding
+from lampc.frontend.tensors import tensor_dtype
 
 Shape: TypeAlias = tuple[int | None, ...] | None
 
@@ -117,10 +117,8 @@ def to_ir(type_: TypeProto | None, where: str) -> Attribute:
             dtype = type_.tensor_type.elem_type
             if not dtype:
                 return UnknownType()
-            try:
-                element = element_type(dtype)
-            except KeyError:
-                raise ModelError(f"element type {dtype} is not supported; convert it", where=where, code="E-DTYPE") from None
+            tensor_dtype(dtype, where)
+            element = element_type(dtype)
             shape = shape_of(type_)
             if shape is None:
                 return UnrankedTensorType(element)
