@@ -30,9 +30,7 @@ BAD_OPTIONS: list[tuple[list[str], str]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("words", "message"), BAD_OPTIONS, ids=lambda value: " ".join(value) if isinstance(value, list) else ""
-)
+@pytest.mark.parametrize(("words", "message"), BAD_OPTIONS, ids=[" ".join(case[0]) for case in BAD_OPTIONS])
 def test_wrong_usage_is_one_line_and_exit_code_2(lampc: Lampc, tiny: Path, words: list[str], message: str):
     sizes = [] if "--dim" in words else ["--dim", "batch=1", "--dim", "seq=20"]
     seen = lampc(tiny, "--target", "numpy", *sizes, *words)
