@@ -23,7 +23,7 @@ from lampc.frontend.inputs import load_inputs, synthetic_inputs
 from lampc.frontend.model import Model, load_model
 from lampc.numerics import threads
 from lampc.options import BASELINES, Options, Target, scheme_name
-from lampc.pipeline import Stage, attention_module, module_text, run_pipeline
+from lampc.pipeline import Stage, StageWriter, attention_module, run_pipeline
 from lampc.runtime.host import HostRuntime
 from lampc.targets.accel.machine import Machine
 
@@ -118,19 +118,20 @@ def compile_model(request: Request, progress: Progress) -> Compiled:
     progress("importing the graph")
     try:
         module = import_model(model, binding)
-        stages = [Stage("import", module_text(module))]
+        writer = StageWriter()
+        stages = [Stage("import", writer.text(module))]
         timer.lap("import")
         progress("compiling")
         pipeline = request.pipeline or request.options.pipeline(request.target)
         # Attentions and the host's part go separate ways: what comes later does not grow with the rest of the model.
         raising, marker, rest = pipeline.partition("lamp-outline-host,")
-        stages += run_pipeline(module, raising + marker.rstrip(","))
+        stages += run_pipeline(module, raising + marker.rstrip(","), writer)
         level2 = attention_module(module)
         attention = level2.clone()
         scheme, marker, lowering = rest.partition("lamp-convert-to-accel")
-        stages += run_pipeline(attention, scheme.rstrip(","))
+        stages += run_pipeline(attention, scheme.rstrip(","), writer)
         described = describe(attention)
-        stages += run_pipeline(attention, marker + lowering)
+        stages += run_pipeline(attention, marker + lowering, writer)
     except LampcError as error:
         error.file = error.file or model.file
         raise
@@ -207,7 +208,7 @@ def _baseline_modules(request: Request, compiled: Compiled) -> dict[str, ModuleO
     for name in request.baselines:
         changes: dict[str, Any] = BASELINES[name]
         module = compiled.level2.clone()
-        run_pipeline(module, replace(request.options, **changes).attention_pipeline("accel"), keep=False)
+        run_pipeline(module, replace(request.options, **changes).attention_pipeline("accel"))
         modules[name] = module
     return modules
 

@@ -7,6 +7,7 @@ from xdsl.context import Context
 from xdsl.dialects import get_all_dialects
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
+from xdsl.ir import Attribute
 from xdsl.passes import PassPipeline
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import ArgSpecParseError
@@ -45,19 +46,49 @@ def new_context() -> Context:
     return context
 
 
-def module_text(module: ModuleOp, *, locations: bool = True) -> str:
-    """A module as MLIR text; `locations` names the ONNX node behind every op."""
-    text = StringIO()
-    Printer(text, print_debuginfo=locations).print_op(module)
-    return text.getvalue() + "\n"
+class StageWriter:
+    """
+    Prints modules with the location of every op.
+
+    Stages of one model repeat their types and names thousands of times, so every attribute is spelled once.
+    """
+
+    def __init__(self) -> None:
+        self._texts: dict[Attribute, str] = {}
+
+    def text(self, module: ModuleOp) -> str:
+        """A module as MLIR text."""
+        stream = StringIO()
+        _StagePrinter(stream, self._texts).print_op(module)
+        return stream.getvalue() + "\n"
 
 
-def run_pipeline(module: ModuleOp, pipeline: str, *, keep: bool = True) -> list[Stage]:
+class _StagePrinter(Printer):
+    def __init__(self, stream: StringIO, texts: dict[Attribute, str]):
+        super().__init__(stream, print_debuginfo=True)
+        self._texts = texts
+
+    def print_attribute(self, attribute: Attribute) -> None:
+        text = self._texts.get(attribute)
+        if text is None:
+            once = StringIO()
+            Printer(once).print_attribute(attribute)
+            text = self._texts[attribute] = once.getvalue()
+        self.print_string(text, indent=0)
+
+    def print_bytes_literal(self, bytestring: bytes) -> None:
+        if bytestring.isascii() and (text := bytestring.decode()).isprintable() and not {'"', "\\"} & set(text):
+            self.print_string(f'"{text}"')
+        else:
+            super().print_bytes_literal(bytestring)
+
+
+def run_pipeline(module: ModuleOp, pipeline: str, writer: StageWriter | None = None) -> list[Stage]:
     """
     Apply `pipeline` to `module` in place; verify after every pass.
 
-    keep     also print the module after every pass
-    returns  one stage for each pass, none without `keep`
+    writer   prints the module after every pass
+    returns  one stage for each pass, none without a writer
 
     Raises UsageError for a pipeline that does not parse, LampcError as the passes do, CompileError naming the pass if it leaves
     IR that does not verify.
@@ -80,8 +111,8 @@ def run_pipeline(module: ModuleOp, pipeline: str, *, keep: bool = True) -> list[
             if cause is not None:
                 raise cause from error
             raise CompileError(f"pass {each.name} failed: {' '.join(str(error).split())[:300]}") from error
-        if keep:
-            stages.append(Stage(each.name, module_text(module)))
+        if writer is not None:
+            stages.append(Stage(each.name, writer.text(module)))
     return stages
 
 
