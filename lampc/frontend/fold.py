@@ -8,6 +8,8 @@ the caller's business: `fold` allocates its result. Source: onnx.md §4, §6 (43
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from math import ceil
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -287,10 +289,22 @@ def _constant_of_shape(inputs: Inputs, attributes: Attributes, version: int) -> 
 
 def _range(inputs: Inputs, attributes: Attributes, version: int) -> Array:
     start, limit, delta = (_need(inputs, index).reshape(()) for index in range(3))
-    if not delta:
+    count = range_length(start, limit, delta)
+    if count is None:
         raise CannotFold
-    count = max(int(np.ceil((limit.astype(np.float64) - start) / delta)), 0)
     return (start + np.arange(count, dtype=start.dtype) * delta).astype(start.dtype)
+
+
+def range_length(start: Array, limit: Array, delta: Array) -> int | None:
+    """Elements of Range between scalars; None if a step of 0 or an infinite end gives no number."""
+    if not delta or not all(np.isfinite(end.astype(np.float64)) for end in (start, limit, delta)):
+        return None
+    if start.dtype.kind in "iu":
+        return max(ceil(Fraction(int(limit) - int(start), int(delta))), 0)
+    # as onnxruntime: the difference in the type of the ends, the quotient in double
+    with np.errstate(over="ignore"):
+        quotient = np.float64(limit - start) / np.float64(delta)
+    return max(ceil(quotient), 0) if np.isfinite(quotient) else None
 
 
 def _trilu(inputs: Inputs, attributes: Attributes, version: int) -> Array:

@@ -12,12 +12,13 @@ from functools import cache
 from typing import Any
 
 import onnx.defs
-from onnx import NodeProto, OperatorSetIdProto, TensorProto, TypeProto, shape_inference
+from onnx import NodeProto, OperatorSetIdProto, TensorProto, TypeProto, numpy_helper, shape_inference
 
 from lampc.errors import ModelError, printable
+from lampc.frontend.fold import range_length
 from lampc.frontend.names import node_label
 from lampc.frontend.tensors import dtype_name
-from lampc.frontend.types import dtype_of, refine, shape_of, shapes_agree, static_shape, tensor_type
+from lampc.frontend.types import dtype_of, refine, shape_of, shapes_agree, tensor_type
 
 _AXIS_OPERATORS = frozenset(
     (
@@ -67,19 +68,16 @@ def _message(error: Exception) -> str:
     return printable(_PREFIX.sub("", text), 200)
 
 
-def _scalars(types: Mapping[str, TypeProto]) -> dict[str, TypeProto]:
-    """Types with one-element tensors as scalars: exporters give Range those, and onnxruntime takes them."""
-    return {name: tensor_type(dtype_of(t), ()) if static_shape(t) == (1,) else t for name, t in types.items()}
-
-
-def _scalar_values(constants: Mapping[str, TensorProto]) -> dict[str, TensorProto]:
-    values: dict[str, TensorProto] = {}
-    for name, tensor in constants.items():
-        values[name] = scalar = TensorProto()
-        scalar.CopyFrom(tensor)
-        if list(scalar.dims) == [1]:
-            del scalar.dims[:]
-    return values
+def _range_types(node: NodeProto, dtype: int, constants: Mapping[str, TensorProto]) -> list[TypeProto | None]:
+    """
+    Range with constant ends has a known length. Not left to onnx: it refuses the one-element tensors that exporters and
+    onnxruntime allow, and gives no length where it overflows.
+    """
+    count = None
+    if all(name in constants for name in node.input):
+        start, limit, delta = (numpy_helper.to_array(constants[name]).reshape(()) for name in node.input)
+        count = range_length(start, limit, delta)
+    return [tensor_type(dtype, (None if count is None else min(count, 2**62),))]
 
 
 def infer_types(
@@ -100,8 +98,8 @@ def infer_types(
     """
     if any(name and name not in types for name in node.input):
         return [None] * len(node.output)
-    if node.op_type == "Range":
-        types, constants = _scalars(types), _scalar_values(constants)
+    if node.op_type == "Range" and not node.domain:
+        return _range_types(node, dtype_of(types[node.input[0]]), constants)
     schema = _schema(node.op_type, "" if node.domain == "ai.onnx" else node.domain, version)
     try:
         inferred = shape_inference.infer_node_outputs(
