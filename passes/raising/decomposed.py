@@ -8,11 +8,12 @@ import numpy as np
 from xdsl.ir import Operation, SSAValue
 
 from lampc.dialects.onnx import NodeOp
-from lampc.passes.raising.axis_maps import Atom, Axis, Layout, atoms_of, axis, leaves, resolved, size_of
+from lampc.passes.raising.axis_maps import Atom, Axis, Layout, atoms_of, axis, leaves, resolved
 from lampc.passes.raising.contraction import Contraction
 from lampc.passes.raising.graph import Refusal, constant, is_node, node_of, shape_of, title
 from lampc.passes.raising.host_nodes import HostNodes
-from lampc.passes.raising.mask_terms import MaskTerm, Structure, allows_all, both, content_of, structure_of
+from lampc.passes.raising.mask_structure import split_masks
+from lampc.passes.raising.mask_terms import MaskTerm
 from lampc.passes.raising.operands import Candidate, best, candidates, holding
 from lampc.passes.raising.plan import Operand, Plan
 from lampc.passes.raising.scores import Scores, probabilities
@@ -118,7 +119,9 @@ class _Assembly:
         key, key_factor = self._take("key", self.key, (batch, key_heads, self.keys, self.head))
         value, _ = self._take("value", self.value, (batch, key_heads, self.keys, self.value_size))
         canonical = (batch, query_heads, rows, self.keys)
-        structure, tensors = self._structure(terms, canonical)
+        structure, tensors = split_masks(terms, rows, self.keys)
+        for term in tensors:
+            self._covers_axes(term, canonical)
         scale = self.scores.factor * query_factor * key_factor
         softcap = self.scores.softcap
         if softcap is not None:
@@ -190,26 +193,6 @@ class _Assembly:
             raise Refusal(f"the {role} is broadcast or mixes axes", self.anchor)
         chosen = best(fitting, target)
         return Operand(chosen.value, resolved(chosen.layout), target), chosen.factor
-
-    def _structure(
-        self, terms: Sequence[MaskTerm], canonical: tuple[Axis, Axis, Axis, Axis]
-    ) -> tuple[Structure | None, tuple[MaskTerm, ...]]:
-        """Masks that the importer recognised become numbers; the others stay."""
-        structure: Structure | None = None
-        tensors: list[MaskTerm] = []
-        for term in terms:
-            content = content_of(term.value)
-            on_scores = term.layout[-2:] == (canonical[2], canonical[3])
-            if allows_all(content, term):
-                continue
-            found = structure_of(content, term, size_of(canonical[2]), size_of(canonical[3])) if on_scores else None
-            merged = both(structure, found) if found is not None else None
-            if merged is not None:
-                structure = merged
-            else:
-                self._covers_axes(term, canonical)
-                tensors.append(term)
-        return structure, tuple(tensors)
 
     def _covers_axes(self, term: MaskTerm, canonical: tuple[Axis, Axis, Axis, Axis]) -> None:
         used = set(atoms_of(term.layout))

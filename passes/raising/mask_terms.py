@@ -32,14 +32,6 @@ class MaskTerm:
     inverted: bool = False
 
 
-@dataclass(frozen=True)
-class Structure:
-    """A mask given by numbers: key i is live for query j if i <= j + offset and, with a window w, i > j + offset - w."""
-
-    offset: int = 0
-    window: int | None = None
-
-
 def selection(node: NodeOp, layout: Layout, factor: float) -> tuple[SSAValue, MaskTerm]:
     """
     The score and the mask of `Where(live, score, c)` or `Where(dead, c, score)`; `factor` follows below.
@@ -119,32 +111,3 @@ def _complements(live: SSAValue, other: SSAValue) -> bool:
 def content_of(value: SSAValue) -> MaskAttr | None:
     """What the importer says about a constant mask."""
     return value.owner.content if isinstance(value.owner, ConstantOp | InitializerOp) else None
-
-
-def allows_all(content: MaskAttr | None, term: MaskTerm) -> bool:
-    """Whether a mask constant masks nothing."""
-    return content is not None and not content.is_causal and content.is_inverted == term.inverted
-
-
-def structure_of(content: MaskAttr | None, term: MaskTerm, queries: int, keys: int) -> Structure | None:
-    """The numbers of a causal mask constant if they say all of it, else None."""
-    if content is None or not content.is_causal or content.is_inverted != term.inverted:
-        return None
-    offset, window = content.offset.value.data, content.window.value.data
-    masked = term.masked if term.selects else content.masked.value.data * term.factor
-    if not masked <= MASKING or window == 0:
-        return None
-    every_row_lives = offset >= 0 and (window < 0 or queries + offset - window <= keys - 1)
-    if masked != -math.inf and not every_row_lives:  # a row of equal finite constants has a softmax of its own
-        return None
-    return Structure(offset, window if window > 0 else None)
-
-
-def both(first: Structure | None, second: Structure) -> Structure | None:
-    """One causal mask that says both, None if there is none."""
-    if first is None:
-        return second
-    if first.offset != second.offset:
-        return None
-    windows = [w for w in (first.window, second.window) if w is not None]
-    return Structure(first.offset, min(windows, default=None))

@@ -6,7 +6,8 @@ from xdsl.ir import SSAValue
 
 from lampc.dialects.onnx import NodeOp
 from lampc.passes.raising.axis_maps import Axis, Layout
-from lampc.passes.raising.mask_terms import MaskTerm, Structure
+from lampc.passes.raising.mask_structure import Structure
+from lampc.passes.raising.mask_terms import MaskTerm
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from lampc.dialects.onnx import NodeOp, numpy_dtype
 from lampc.passes.raising.axis_maps import Axis, Layout, axis
 from lampc.passes.raising.graph import Refusal, element_of, float_attribute, int_attribute, operand, shape_of
 from lampc.passes.raising.host_nodes import HostNodes
-from lampc.passes.raising.mask_terms import MaskTerm, Structure, allows_all, both, content_of, structure_of
+from lampc.passes.raising.mask_structure import Structure, split_masks
+from lampc.passes.raising.mask_terms import MaskTerm
 from lampc.passes.raising.plan import Operand, Plan
 
 FLOATING = (1, 10, 11, 16)
@@ -197,13 +198,7 @@ def _masks(node: NodeOp, host: HostNodes, canonical: Layout, sizes: _Sizes) -> t
     shape = shape_of(mask)
     layout = tuple(() if n == 1 else group for n, group in zip(shape, canonical[4 - len(shape) :], strict=True))
     term = MaskTerm(node, mask, layout, selects=element_of(mask) == i1)
-    content = content_of(mask)
-    if allows_all(content, term):
-        return structure, tuple(terms)
-    on_scores = shape[-2:] == (sizes.queries, sizes.total)
-    found = structure_of(content, term, sizes.queries, sizes.total) if on_scores else None
-    merged = both(structure, found) if found is not None else None
-    return (merged, tuple(terms)) if merged is not None else (structure, (*terms, term))
+    return split_masks((*terms, term), canonical[2], canonical[3], structure)
 
 
 def _checked_mask(node: NodeOp, host: HostNodes, mask: SSAValue, sizes: _Sizes) -> SSAValue:

@@ -242,6 +242,27 @@ def test_rows_of_masked_keys_alone():
         the_attention(graph)
 
 
+@pytest.mark.parametrize("written", ["select", "add"])
+@pytest.mark.parametrize("masked", [-INF, -1e9])
+def test_conjunction_of_causal_and_padding(written: str, masked: float):
+    """A causal constant leaves a computed mask where masked means -inf; a finite constant counts rows of masked keys alone."""
+    graph = Graph()
+    scores, value = head(graph)
+    padding = np.ones((1, 1, 1, 6), np.bool_)
+    padding[..., 0] = False  # the first row sees no key
+    both = graph.node("And", graph.constant(np.tril(np.ones((5, 6))), np.bool_), graph.given("pad", padding))
+    if written == "select":
+        scores = graph.node("Where", both, scores, graph.constant(masked))
+    else:
+        scores = graph.node("Add", scores, graph.node("Where", both, graph.constant(0.0), graph.constant(masked)))
+    weights = graph.node("Softmax", scores, axis=-1)
+    tail(graph, graph.node("Where", graph.node("IsNaN", weights), graph.constant(0.0), weights), value)
+    op = the_attention(graph)
+    assert op.mask is not None
+    assert (op.causal is not None) == (masked == -INF)
+    assert tensor_shape(op.mask) == ((1, 1, 1, 6) if masked == -INF else (1, 1, 5, 6))
+
+
 def test_products_without_softmax():
     graph = Graph()
     scores, value = head(graph)
