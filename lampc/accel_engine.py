@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from lampc.targets.accel.disassembler import disassemble
 from lampc.targets.accel.machine import Machine
 from lampc.targets.accel.program import Program
 from lampc.targets.accel.run import AccelTarget, compile_programs
-from lampc.targets.accel.timing.run import TimingResult, run_timing
+from lampc.targets.accel.timing.engine import TimingResult, run_timing
 
 Sizes = tuple[int, int]
 """Register file and SRAM of a core in bytes: what a program is made to fit."""
@@ -89,7 +89,7 @@ class AccelEngine:
                     log = result.log
                 else:
                     log = scheme.decisions(function, machine, operands)
-                machines[machine.name] = self._timing(scheme.program(function, machine), log, machine).to_json()
+                machines[machine.name] = _timing_json(self._timing(scheme.program(function, machine), log, machine))
             compiled = scheme.targets[_sizes(first)].compiled(function)
             programs[name] = {
                 "program_hash": compiled.program.program_hash(),
@@ -116,6 +116,21 @@ class AccelEngine:
                 for program, compiled in target.programs.items():
                     files |= _files(f"{program.removesuffix('_program')}.{name}", compiled.program)
         return files
+
+
+def _timing_json(timing: TimingResult) -> dict[str, Any]:
+    """Cycles of one attention on one machine, with every bound and counter."""
+    return {
+        "cycles": timing.cycles,
+        "seconds": timing.seconds,
+        "bound": timing.bounds.lower[timing.binding],
+        "binding": timing.binding,
+        "ratio": timing.ratio,
+        "bounds": {**timing.bounds.lower, "serial": timing.bounds.serial},
+        "counters": asdict(timing.counters),
+        "machine_hash": timing.machine_hash,
+        "synthetic": timing.synthetic,
+    }
 
 
 def _extra(programs: dict[str, dict[str, Any]], main: str) -> dict[str, object]:
