@@ -17,8 +17,8 @@ from typing import Any, cast
 from lampc.errors import InputError, UsageError, printable
 
 MACHINES = Path(__file__).parent / "machines"
-LARGEST = 1 << 40
-"""No number is larger: cycle counts must stay far inside 64 bits."""
+LARGEST = {"count": 1 << 12, "cycles": 1 << 20, "": 1 << 32}
+"""No number is larger, by the unit that ends its name: cycles must stay far inside 64 bits, what is counted in memory."""
 
 
 def _number(meaning: str) -> Any:
@@ -193,8 +193,8 @@ class Machine:
             value = int(text.strip().replace("_", ""))
         except ValueError:
             value = 0
-        if not 1 <= value <= LARGEST:
-            raise UsageError(f"machine setting '{shown}': the value must be a whole number from 1 to {LARGEST}")
+        if not 1 <= value <= _largest(key):
+            raise UsageError(f"machine setting '{shown}': the value must be a whole number from 1 to {_largest(key)}")
         part = replace(getattr(self, section), **{key: value})
         changes: dict[str, Any] = {section: part, "overrides": (*self.overrides, setting)}
         return replace(self, **changes)
@@ -243,10 +243,14 @@ def _section(value: object, section: str, kind: type[Any], file: str) -> Any:
     table = cast(dict[str, object], value)
     _same_keys(table, [f.name for f in fields(kind)], f"{section}.", file)
     for key, number in table.items():
-        if type(number) is not int or not 1 <= number <= LARGEST:
-            message = f"must be a whole number from 1 to {LARGEST}, got {printable(repr(number), 40)}"
+        if type(number) is not int or not 1 <= number <= _largest(key):
+            message = f"must be a whole number from 1 to {_largest(key)}, got {printable(repr(number), 40)}"
             raise InputError(message, file=file, where=f"{section}.{key}")
     return kind(**table)
+
+
+def _largest(key: str) -> int:
+    return LARGEST.get(key.rpartition("_")[2], LARGEST[""])
 
 
 def _same_keys(table: Mapping[str, object], wanted: list[str], prefix: str, file: str) -> None:

@@ -1,0 +1,1 @@
+"""Cycles of programs on the modelled accelerator."""
