@@ -8,12 +8,13 @@ from xdsl.dialects.func import FuncOp
 from xdsl.passes import ModulePass
 
 from lampc.dialects.onnx import ConstantOp, InitializerOp, NodeOp
-from lampc.passes.raising import decomposed, standard
+from lampc.passes.raising import decomposed, microsoft, standard
 from lampc.passes.raising.axis_maps import LayoutError
 from lampc.passes.raising.candidates import Site, sites, unweighted
 from lampc.passes.raising.emit import Emission
 from lampc.passes.raising.graph import Refusal, name_of, title
 from lampc.passes.raising.host_nodes import HostNodes
+from lampc.passes.raising.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -92,9 +93,7 @@ def _raise(site: Site, opset: int) -> str | None:
     if not host.anchor.results[0].uses:  # raised from its other operand
         return None
     try:
-        plan = (
-            standard.match(site.node, host) if site.contraction is None else decomposed.match(site.contraction, site.side, host)
-        )
+        plan = _match(site, host)
         emission = Emission(plan, host)
         emission.commit(emission.build())
     except Refusal as refusal:
@@ -104,6 +103,14 @@ def _raise(site: Site, opset: int) -> str | None:
         host.discard()
         return f"stopped at {title(host.anchor)}: {error}"
     return None
+
+
+def _match(site: Site, host: HostNodes) -> Plan:
+    if site.contraction is not None:
+        return decomposed.match(site.contraction, site.side, host)
+    if site.node.domain.data:
+        return microsoft.match(site.node, host)
+    return standard.match(site.node, host)
 
 
 def _record(site: Site, reason: str) -> DictionaryAttr:

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from xdsl.dialects.func import FuncOp
 
 from lampc.dialects.onnx import NodeOp
+from lampc.passes.raising import microsoft
 from lampc.passes.raising.contraction import Contraction, contraction_of, is_contraction
 from lampc.passes.raising.graph import Refusal, is_node, node_of
 from lampc.passes.raising.layout_ops import LAYOUT_OPS
 
 FUSED = (
-    "Attention",
-    "MultiHeadAttention",
     "GroupQueryAttention",
     "DecoderMaskedMultiHeadAttention",
     "DecoderMaskedSelfAttention",
@@ -64,8 +63,10 @@ def _sites_of(node: NodeOp) -> Iterator[Site]:
         yield Site(node, f"Attention-{version}")
     elif is_node(node, "FlexAttention", "LinearAttention", domain=node.domain.data):
         yield Site(node, node.op_type.data, refusal=Refusal("this operator is not supported", node))
+    elif is_node(node, *microsoft.SUPPORTED, domain="com.microsoft"):
+        yield Site(node, f"com.microsoft.{node.op_type.data}")
     elif is_node(node, *FUSED, domain="com.microsoft"):
-        reason = Refusal("operators of com.microsoft are not supported", node)
+        reason = Refusal("this operator of com.microsoft is not supported", node)
         yield Site(node, f"com.microsoft.{node.op_type.data}", refusal=reason)
     elif is_node(node, "Softmax", "LogSoftmax"):
         yield from _weighing(node, node.op_type.data)

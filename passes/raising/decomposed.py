@@ -45,12 +45,18 @@ def match(contraction: Contraction, side: int, host: HostNodes) -> Plan:
     for term in scores.terms:
         if node_of(term.value) in scores.absorbed:
             raise Refusal("the scores mask themselves", term.node)
+    query = scores.query
+    if scores.row_factor is not None:  # a factor per head, or per query: the host multiplies Q by it
+        value = host.node("Mul", [query[0], scores.row_factor[0]])
+        if value.type != query[0].type:
+            raise Refusal("a factor per head that broadcasts the queries", contraction.node)
+        query = (value, query[1])
     wide = [label for label in contraction.out_labels if label not in p_labels]
     outer = [label for label in contraction.out_labels if label not in (*wide, *row_label)]
     return _Assembly(
         scores,
         host,
-        candidates(*scores.query),
+        candidates(*query),
         candidates(*scores.key),
         candidates(v_value, layout_of(v_value, v_labels), scales=False),
         tuple(axes[label] for label in contraction.out_labels),

@@ -46,6 +46,7 @@ class Scores:
     sink: tuple[SSAValue, Layout] | None = None
     sink_open: bool = False
     guards: tuple[SSAValue, ...] = ()
+    row_factor: ScoreOperand | None = None
     query: ScoreOperand | None = None
     key: ScoreOperand | None = None
     head: Axis = ()
@@ -210,9 +211,11 @@ def _scores(value: SSAValue, layout: Layout, state: Scores, last: NodeOp) -> Sco
         elif (scaled := scaled_by_constant(node)) is not None:
             value, factor = scaled
             state = replace(state.absorb(node), factor=state.factor * factor)
+        elif (by_row := _scaled_by_row(node, layout, state)) is not None:
+            value, factors = by_row
+            state = replace(state.absorb(node), row_factor=(factors, layout))
         elif is_node(node, "Tanh"):
-            if state.softcap is not None:
-                raise Refusal("a second soft-cap", node)
+            _nothing_above(node, state, "a soft-cap")
             value, state = node.operands[0], replace(state.absorb(node), softcap=state.factor, factor=1.0)
         elif is_node(node, "Where"):
             value, state = _selection(node, layout, state)
@@ -246,6 +249,10 @@ def _reached(node: NodeOp, layout: Layout, state: Scores) -> Scores:
     head = tuple(atom for label in contraction.summed for atom in axes[label])
     if any(guard not in [term.value for term in state.terms if term.factor > 0] for guard in state.guards):
         raise Refusal("a guard of the probabilities looks at another mask than the scores'", node)
+    if state.row_factor is not None:
+        straight = contraction.left_labels[-2:] == ("m", "c") and len(contraction.left_labels) == len(layout)
+        if not (rows_left and straight and resolved(state.row_factor[1]) == resolved(layout)):
+            raise Refusal("a factor per head on scores of another layout", node)
     factor = state.factor * contraction.alpha
     return replace(state.absorb(node), query=query, key=key, head=head, factor=factor)
 
@@ -294,20 +301,34 @@ def scaled_by_constant(node: NodeOp) -> tuple[SSAValue, float] | None:
     return None
 
 
-def _no_softcap(node: NodeOp, state: Scores) -> None:
+def _nothing_above(node: NodeOp, state: Scores, what: str) -> None:
+    """Raise Refusal if a soft-cap, or a factor per row, follows `what`."""
     if state.softcap is not None:
-        raise Refusal("a mask below the soft-cap", node)
+        raise Refusal(f"{what} below the soft-cap", node)
+    if state.row_factor is not None:
+        raise Refusal(f"{what} below a factor per head", node)
+
+
+def _scaled_by_row(node: NodeOp, layout: Layout, state: Scores) -> tuple[SSAValue, SSAValue] | None:
+    """`(scores, factors)` if the node is their product and the factors do not depend on the key; None for other nodes."""
+    if not is_node(node, "Mul") or state.row_factor is not None or leaves(layout[-1]) != leaves(state.keys):
+        return None
+    for value, other in (tuple(node.operands), tuple(reversed(node.operands))):
+        shape = shape_of(other)
+        if shape_of(value) == shape_of(node.results[0]) and shape and shape[-1] == 1 and scalar(other) is None:
+            return value, other
+    return None
 
 
 def _selection(node: NodeOp, layout: Layout, state: Scores) -> tuple[SSAValue, Scores]:
-    _no_softcap(node, state)
+    _nothing_above(node, state, "a mask")
     value, term = selection(node, layout, state.factor)
     return value, replace(state.absorb(node), terms=(*state.terms, term))
 
 
 def _sum(node: NodeOp, layout: Layout, state: Scores) -> Scores:
     """`score + mask` in either order, `score - mask`; both operands are tried as the score."""
-    _no_softcap(node, state)
+    _nothing_above(node, state, "a mask")
     subtracts = is_node(node, "Sub")
     pairs = [tuple(node.operands)] if subtracts else [tuple(node.operands), tuple(reversed(node.operands))]
     failures: list[Refusal] = []

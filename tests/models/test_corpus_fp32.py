@@ -20,10 +20,7 @@ LEFT_ALONE = {
     "returns_probs": "its result is also used by the graph's outputs",
     "cross_kpm_weights": "its result is also used by",
     "qkout_mode": "its output qk_matmul_output is used",
-    "hand_ms_": "operators of com.microsoft are not supported",
-    "ms_mha_": "operators of com.microsoft are not supported",
-    "ms_opt_": "operators of com.microsoft are not supported",
-    "osort_": "operators of com.microsoft are not supported",
+    "hand_ms_gqa": "this operator of com.microsoft is not supported",
 }
 # onnxruntime itself cannot run these
 NO_REFERENCE = ("rotary23_broadcast_batch1", "dyns23.sdpa", "sdpa_bf16", "padmask_b11s_bool.d23")

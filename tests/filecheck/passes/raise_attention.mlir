@@ -149,8 +149,20 @@ func.func @no_softmax(%q: tensor<1x4x8x16xf32>, %k: tensor<1x4x16x8xf32>, %v: te
 
 // -----
 
-// CHECK: {node = "y", form = "com.microsoft.MultiHeadAttention", reason = "stopped at com.microsoft.MultiHeadAttention 'y': operators of com.microsoft are not supported"}
+// CHECK: {node = "y", form = "com.microsoft.GroupQueryAttention", reason = "stopped at com.microsoft.GroupQueryAttention 'y': this operator of com.microsoft is not supported"}
 func.func @microsoft(%q: tensor<1x8x64xf32>) -> tensor<1x8x64xf32> {
-  %y = onnx.node "com.microsoft::MultiHeadAttention"(%q, %q, %q) {num_heads = 4 : i64} version 0 names ["y"] : (tensor<1x8x64xf32>, tensor<1x8x64xf32>, tensor<1x8x64xf32>) -> tensor<1x8x64xf32>
+  %y = onnx.node "com.microsoft::GroupQueryAttention"(%q, %q, %q) {num_heads = 4 : i64, kv_num_heads = 4 : i64} version 0 names ["y"] : (tensor<1x8x64xf32>, tensor<1x8x64xf32>, tensor<1x8x64xf32>) -> tensor<1x8x64xf32>
+  func.return %y : tensor<1x8x64xf32>
+}
+
+// -----
+
+// onnxruntime's own operator: the host adds the biases.
+// CHECK-LABEL: func.func @multi_head
+// CHECK: [[Q:%[0-9]+]] = onnx.node "Add"(%q, %{{[0-9]+}})
+// CHECK: [[R:%[0-9]+]] = attn.rearrange [[Q]] {pattern = "b l (h d) -> b h l d", sizes = {h = 4 : i64}}
+// CHECK: attn.attention [[R]], %{{[0-9]+}}, %{{[0-9]+}} {scale = 2.500000e-01 : f32}
+func.func @multi_head(%q: tensor<1x8x64xf32>, %b: tensor<192xf32>) -> tensor<1x8x64xf32> {
+  %y = onnx.node "com.microsoft::MultiHeadAttention"(%q, %q, %q, %b) {num_heads = 4 : i64} version 0 names ["y"] : (tensor<1x8x64xf32>, tensor<1x8x64xf32>, tensor<1x8x64xf32>, tensor<192xf32>) -> tensor<1x8x64xf32>
   func.return %y : tensor<1x8x64xf32>
 }

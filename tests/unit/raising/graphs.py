@@ -20,6 +20,7 @@ class Graph:
         self.nodes: list[onnx.NodeProto] = []
         self.initializers: list[onnx.TensorProto] = []
         self.inputs: dict[str, Array] = {}
+        self.domains: dict[str, int] = {}
         self.outputs: dict[str, tuple[int, ...]] = {}
 
     def input(self, name: str, *shape: int) -> str:
@@ -62,7 +63,8 @@ class Graph:
         ]
         outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in self.outputs.items()]
         graph = helper.make_graph(self.nodes, "g", inputs, outputs, self.initializers)
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=10)
+        imports = [helper.make_opsetid(domain, version) for domain, version in (("", self.opset), *self.domains.items())]
+        model = helper.make_model(graph, opset_imports=imports, ir_version=10)
         onnx.checker.check_model(model)  # pyright: ignore[reportUnknownMemberType]
         return model
 

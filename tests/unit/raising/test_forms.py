@@ -135,7 +135,8 @@ def refused(graph: Graph) -> str:
 
 NO_SCORES: list[tuple[Callable[[Graph, str], str], str]] = [
     (lambda g, s: g.node("Relu", s), "stopped at Relu 'relu2': it lies between the query-key product and the softmax"),
-    (lambda g, s: g.node("Mul", s, g.constant([[[[2.0]], [[3.0]]]])), "stopped at Mul 'mul2': it lies between"),
+    (lambda g, s: g.node("Mul", s, g.input("m", 5, 6)), "stopped at Mul 'mul2': it lies between"),
+    (lambda g, s: g.node("Mul", g.node("Add", s, g.input("m", 5, 6)), g.input("f", 2, 1, 1)), "a mask below a factor per head"),
     (lambda g, s: g.node("Tanh", g.node("Add", s, g.input("m", 5, 6))), "stopped at Add 'add2': a mask below the soft-cap"),
     (lambda g, s: g.node("Where", g.given("c", np.ones((5, 6), bool)), s, g.constant(-3.0)), "no masking constant"),
     (lambda g, s: g.node("Mul", s, g.constant(-1.0)), "a scale of -1"),
@@ -211,6 +212,16 @@ def test_sinks():
     tail(graph, graph.node("Slice", weights, graph.shape(0), graph.shape(-1), graph.shape(3), graph.shape(1)), value)
     op = the_attention(graph)
     assert op.sinks is not None and tensor_shape(op.sinks) == (2,)
+
+
+@pytest.mark.parametrize("shape", [(2, 1, 1), (1, 2, 5, 1), (5, 1)])
+def test_factor_per_head_or_query(shape: tuple[int, ...]):
+    """Swin-v2: cosine attention with a learned temperature per head."""
+    graph = Graph()
+    scores, value = head(graph)
+    scores = graph.node("Add", graph.node("Mul", graph.input("f", *shape), scores), graph.input("m", 5, 6))
+    tail(graph, graph.node("Softmax", scores, axis=-1), value)
+    the_attention(graph)
 
 
 def test_selection_written_as_products():
