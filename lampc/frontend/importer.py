@@ -83,6 +83,8 @@ class _Scope:
     constants   name to value, where it is one
     ops         name to SSA value, once emitted
     locations   name of a constant to the name of the node that made it
+    declared    types that the graph declares for its values
+    where       words for a subgraph
     """
 
     block: Block
@@ -92,6 +94,7 @@ class _Scope:
     ops: dict[str, SSAValue] = field(default_factory=dict[str, SSAValue])
     locations: dict[str, str] = field(default_factory=dict[str, str])
     declared: Mapping[str, TypeProto] = field(default_factory=dict[str, TypeProto])
+    where: str = ""
 
     def owner(self, name: str) -> _Scope:
         """The scope that defines a name; this one if none does."""
@@ -315,13 +318,15 @@ class _Importer:
         location = node.name or next((name for name in node.output if name), node.op_type)
         if node.op_type == "Loop" and not domain:
             self._check_loop(node, scope)
+        if scope.parent is not None and node.op_type.endswith("Attention"):
+            self.model.warnings.append(f"{node_label(node)} in {scope.where} is left to the host")
         if schema is not None:
             inputs = [to_ir(scope.type_of(name), location) if name else AbsentType() for name in node.input]
             _check_types(node, schema, inputs, [])
         bodies: dict[str, Region] = {}
         results: list[list[TypeProto | None]] = []
         for name, graph in subgraphs(node):
-            region, outputs = self.subgraph(node, graph, scope)
+            region, outputs = self.subgraph(node, name, graph, scope)
             bodies[name if name not in bodies else f"{name}.{len(bodies)}"] = region
             results.append(outputs)
         if bodies:
@@ -391,12 +396,13 @@ class _Importer:
     def _declarations(self, graph: GraphProto) -> dict[str, TypeProto]:
         return {info.name: bound(info.type, self.binding) for info in (*graph.value_info, *graph.output) if info.name}
 
-    def subgraph(self, node: NodeProto, graph: GraphProto, outer: _Scope) -> tuple[Region, list[TypeProto | None]]:
+    def subgraph(self, node: NodeProto, name: str, graph: GraphProto, outer: _Scope) -> tuple[Region, list[TypeProto | None]]:
         """One body of a node: its region, and the types of its outputs."""
         where = node_label(node)
         types = _body_input_types(node, graph, outer)
         block = Block(arg_types=[to_ir(type_, where) for type_ in types])
-        scope = _Scope(block, outer, declared=self._declarations(graph))
+        inside = f"graph '{printable(name)}' of {where}"
+        scope = _Scope(block, outer, declared=self._declarations(graph), where=inside)
         for info, argument, type_ in zip(graph.input, block.args, types, strict=True):
             scope.define(info.name, argument, type_)
         initializers = [(t.name, tensor_array(t, f"initializer '{t.name}'", self.limits)) for t in graph.initializer]

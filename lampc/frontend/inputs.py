@@ -35,9 +35,9 @@ def _header(stream: IO[bytes], what: str) -> tuple[tuple[int, ...], bool, np.dty
             return npy.read_array_header_1_0(stream, max_header_size=_LONGEST_HEADER)
         if version == (2, 0):
             return npy.read_array_header_2_0(stream, max_header_size=_LONGEST_HEADER)
-    except (ValueError, EOFError, SyntaxError, RecursionError, MemoryError, TypeError) as error:
-        raise InputError(f"{what} is no NumPy array: {printable(str(error), 160)}") from error
-    raise InputError(f"{what} has .npy format version {version}; save it with numpy.savez")
+    except Exception as error:  # NumPy's reader of headers lets through whatever Python's tokeniser raises
+        raise InputError(f"{what} is no NumPy array: {printable(str(error), 160)}", code="E-INPUT-FILE") from error
+    raise InputError(f"{what} has .npy format version {version}; save it with numpy.savez", code="E-INPUT-FILE")
 
 
 def _stored_dtype(value: GraphValue) -> tuple[np.dtype[Any], ...]:

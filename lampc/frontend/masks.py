@@ -38,25 +38,22 @@ def _allowed(array: Array) -> tuple[npt.NDArray[np.bool_], float] | None:
 def _triangle(allowed: npt.NDArray[np.bool_], masked: float) -> MaskAttr | None:
     """The causal form of [queries, keys], or None."""
     queries, keys = allowed.shape
-    # Rows that are cut at the right edge say nothing about the offset; any other row with an allowed key does.
-    last = keys - 1 - np.argmax(allowed[:, ::-1], axis=1)
     some = allowed.any(axis=1)
-    telling = np.flatnonzero(some & (last < keys - 1))
-    edge = np.flatnonzero(some & (last == keys - 1))
-    if len(telling):
-        row = int(telling[0])
-    elif len(edge):
-        row = int(edge[0])  # the first row that reaches the edge ends exactly there, or the rows before it have no keys
-    else:
+    rows = np.flatnonzero(some)
+    if not len(rows):
         return None
+    # Where a row's last key is not cut by the right edge, it says the offset; else the first row to reach the edge does.
+    last = keys - 1 - np.argmax(allowed[:, ::-1], axis=1)
+    inside = np.flatnonzero(some & (last < keys - 1))
+    row = int(inside[0] if len(inside) else rows[0])
     offset = int(last[row]) - row
-    count = int(allowed.sum(axis=1).max())
-    longest = min(queries - 1 + offset, keys - 1) + 1
-    window = -1 if count >= longest else count
-    found = MaskAttr.causal(offset, window, masked)
-    if np.array_equal(found.allowed(queries, keys), allowed):
-        return found
-    return None
+    # The first row whose keys do not begin at 0 says the window; a row below live ones without any begins past the end.
+    first = np.argmax(allowed, axis=1)
+    first[~some] = keys
+    late = [int(row) for row in np.flatnonzero(first > 0) if row >= rows[0]]
+    window = late[0] + offset + 1 - int(first[late[0]]) if late else -1
+    found = MaskAttr.causal(offset, max(window, -1), masked)
+    return found if np.array_equal(found.allowed(queries, keys), allowed) else None
 
 
 def classify(array: Array) -> MaskAttr | None:

@@ -19,7 +19,7 @@ from lampc.frontend.model import load_bytes
 @dataclass(frozen=True)
 class OnnxFrontend(Frontend):
     """
-    Reads an ONNX model. Symbolic dimensions are bound by `dims`, as in `--frontend 'onnx{dims="batch=1,seq=128"}'`.
+    Reads an ONNX model. Symbolic dimensions are bound by `dims`, as in `-f 'onnx{dims="batch=1,seq=128"}'`.
 
     External data is looked for beside the file. Raises ModelError, InputError (unbound dimensions), UsageError.
     """

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -82,6 +84,17 @@ def imported(proto: ModelProto, dims: Mapping[str, int] | None = None, limits: L
     module = import_model(loaded, bind_dims(loaded, dims))
     module.verify()
     return loaded, module
+
+
+@cache
+def onnx_node_cases() -> tuple[Any, ...]:
+    """ONNX's own tests of operators: model, inputs, outputs. They take seconds to make."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from onnx.backend.test.case.node import collect_testcases
+
+        cases: list[Any] = collect_testcases(None)  # pyright: ignore[reportUnknownVariableType, reportArgumentType]
+    return tuple(cases)
 
 
 def nodes_of(module: ModuleOp) -> list[NodeOp]:

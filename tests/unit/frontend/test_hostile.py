@@ -16,7 +16,7 @@ from lampc.errors import LampcError
 from lampc.frontend.dims import bind_dims
 from lampc.frontend.importer import import_model
 from lampc.frontend.model import load_model
-from tests.unit.frontend.hostile import CASES
+from tests.unit.frontend.hostile_graphs import CASES
 
 SECONDS = 2.0
 """What a hostile model may cost (onnx.md §6 runs them in subprocesses; these limits are the project's)."""
