@@ -288,6 +288,19 @@ def test_dead_tiles_and_padded_rows_change_nothing():
     assert (stats.final == more_stats.final).all()
 
 
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
+def test_poisoned_rows_and_keys(seed: int, poison: float):
+    """What is not finite leads both to the same decisions, in every row and every later tile."""
+    rng = np.random.default_rng(seed)
+    head = replace(small_head(seed), sink=0.5 if seed % 2 else None)
+    array = (head.q, head.k, head.v)[seed % 3]
+    array.flat[rng.integers(array.size // 2)] = poison
+    for policy in ("lamp", "low", "high", "fp32"):
+        check(head, replace(SMALL, policy=policy, bk=1))
+    check(head, replace(SMALL, stage1=False))
+
+
 def test_nan_stays_in_its_row():
     head = small_head()
     poisoned = replace(head, q=head.q.copy())

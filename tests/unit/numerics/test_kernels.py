@@ -17,7 +17,7 @@ from lampc.numerics import kernels, threads
 from lampc.numerics.arrays import F32, Array, Bools
 from lampc.numerics.encoding import decode
 from lampc.numerics.formats import E4M3, E4M11, E8M3, E8M11, HW, UE5M3_EXP, UE5M3_SHIFT, UNBOUNDED, FloatFormat
-from lampc.numerics.philox import SITE_LOW, RandomSite
+from lampc.numerics.philox import SITE_LOW, RandomSite, philox
 from lampc.numerics.rounding import Rounding, round_to
 
 ACCUMULATORS = [E4M3, E4M11, E8M3, E8M11, None]
@@ -241,6 +241,23 @@ def test_exponentials_and_stage_two(
         assert kept[a] == best_set(xi[a], omegah[a], int(free[a]), tau, tie)
 
 
+def test_equal_sets_go_to_the_smallest_recompute_mask():
+    xi = np.ones((1, 4, 2), np.float32)
+    for tie in ("slack", "first"):
+        kept = both(kernels.keep_low, xi, np.full((1, 2), 2, np.float32), np.array([0b1110], np.uint8), 0.5, tie)
+        assert kept == 0b1100  # two of three fit under 0.5 * 2^2; recomputing sub-block 1 is the smallest mask
+
+
+def test_slack_prefers_the_smaller_share_and_first_does_not():
+    xi = np.array([[[1.0], [0.25], [1.0]]], np.float32)
+    omegah, free = np.full((1, 1), 2, np.float32), np.array([0b111], np.uint8)
+    assert both(kernels.keep_low, xi, omegah, free, 0.5, "first") == 0b110
+    assert both(kernels.keep_low, xi, omegah, free, 0.5, "slack") == 0b110
+    xi = np.array([[[0.5], [0.25], [1.5]]], np.float32)
+    assert both(kernels.keep_low, xi, omegah, free, 0.5, "first") == 0b110
+    assert both(kernels.keep_low, xi, omegah, free, 0.5, "slack") == 0b011
+
+
 def best_set(xi: F32, omegah: F32, free: int, tau: float, tie: str) -> int:
     """lampattention.md §4.8 by brute force."""
     if tau >= 1:
@@ -427,3 +444,16 @@ def test_read_only_arguments_and_results_of_ones_own(engine: Any):
     total = kernels.row_sum(start, e, np.broadcast_to(np.True_, e.shape))
     total += 1
     assert (total == 4).all() and (start == 0).all() and (sinks == 0).all()
+
+
+def test_a_word_equal_to_the_share_does_not_round_up():
+    """Below the smallest subnormal value the share of the step can equal a random word exactly."""
+    words = philox(1, np.arange(10_000), 0, 0, 0)
+    stream = int(np.flatnonzero((words & 0xFF == 0) & (words > 0))[0])  # 24 bits, so float32 holds it
+    share = np.float32(int(words[stream]) * 2.0**-32)
+    zero, one = np.zeros(1, np.int64), np.ones((1, 1, 1), np.float32)
+    random = RandomSite(1, SITE_LOW, np.full(1, stream), zero, zero)
+    for share_here, result in ((share, 0.0), (np.nextafter(share, np.float32(1)), E4M3.min_subnormal)):
+        k = one * share_here * np.float32(E4M3.min_subnormal)
+        options = {"rounding": "stochastic", "random": random}
+        assert both(kernels.accumulate, k, zero, zero, one, zero, 1, E4M3, **options)[0, 0, 0] == result

@@ -125,5 +125,8 @@ def test_stochastic_rounds_up_as_often_as_it_should():
     x = 1 + 0.3 * 2.0**-3
     share = (round_to(np.full(words.shape, x), E4M3, "stochastic", words) > 1).mean()
     assert abs(share - 0.3) < 2 / words.size
+    quarter = 1 + 0.25 * 2.0**-3
+    words = np.array([2**30 - 1, 2**30], np.uint32)  # below a quarter of 2^32, and not below
+    assert (round_to(np.full(2, quarter), E4M3, "stochastic", words) > 1).tolist() == [True, False]
     with pytest.raises(ValueError, match="words"):
         round_to(x, E4M3, "stochastic")
