@@ -154,15 +154,14 @@ def _philox(seed: np.uint64, c0: int, c1: int, c2: int, c3: int) -> Any:
 @kernel
 def _round_scalar(x: Any, mode: int, spacing: tuple[Any, ...], word: Any) -> Any:
     largest, smallest, unit = spacing
-    if mode == 3 or x != x:
-        return x
-    size = np.float32(min(abs(x), largest))
+    size = np.float32(abs(x))
+    size = np.float32(largest if size > largest else size)  # NaN stays
     power = np.int32(max(np.int32(size.view(np.int32) & np.int32(0x7F800000)), smallest))
     quantum = power.view(np.float32) * unit
     steps = size / quantum
-    whole = np.float32(np.rint(steps)) if mode == 0 else np.float32(np.floor(steps))
-    if mode == 2 and word < np.float64(steps - whole) * 4294967296.0:
-        whole += np.float32(1)
+    whole = np.float32(np.rint(steps) if mode == 0 else np.floor(steps))
+    if mode == 2:
+        whole += np.float32(1 if word < np.float64(steps - whole) * 4294967296.0 else 0)
     size = whole * quantum
     return (-size if x < 0 else size) + np.float32(0)
 
@@ -182,23 +181,34 @@ def _general(
     counter: tuple[Any, ...],
     out: F32,
 ) -> None:
-    # Blocks of several terms, and the other roundings: plain loops, any shape.
+    # Blocks of several terms, and the other roundings: plain loops over rows, which vectorise where rows are many.
     _, count, rows = out.shape
     length, d = keys.shape[1], keys.shape[2]
     seed, stream, query_start, first_key, site = counter
+    query = np.empty((d, rows), np.float32)
+    total = np.empty(rows, np.float32)
+    word = np.zeros(rows, np.uint64)
     for a in range(first, last):
+        for r in range(rows):
+            for t in range(d):
+                query[t, r] = queries[query_index[a], r, t]
         for i in range(count):
             key = key_start[a] + i
             inside = 0 <= key < length
-            for r in range(rows):
-                c = np.float32(0)
-                for step in range((d + block - 1) // block):
-                    total = np.float32(0)
-                    for t in range(step * block, min(step * block + block, d)):
-                        k = keys[key_index[a], key, t] if inside else np.float32(0)
-                        total += k * queries[query_index[a], r, t]
-                    word = np.uint64(0)
-                    if mode == 2:
-                        word = _philox(seed, stream[a], query_start[a] + r, first_key[a] + i, step * 4 + site)
-                    c = _round_scalar(c + total, mode, spacing, word)
-                out[a, i, r] = c
+            c = out[a, i]
+            c[:] = 0
+            for step in range((d + block - 1) // block):
+                total[:] = 0
+                for t in range(step * block, min(step * block + block, d)):
+                    k = keys[key_index[a], key, t] if inside else np.float32(0)
+                    for r in range(rows):
+                        total[r] += k * query[t, r]
+                if mode == 3:
+                    for r in range(rows):
+                        c[r] += total[r]
+                    continue
+                if mode == 2:
+                    for r in range(rows):
+                        word[r] = _philox(seed, stream[a], query_start[a] + r, first_key[a] + i, step * 4 + site)
+                for r in range(rows):
+                    c[r] = _round_scalar(c[r] + total[r], mode, spacing, word[r])
