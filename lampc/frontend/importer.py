@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from onnx import GraphProto, NodeProto, TensorProto, TypeProto
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 from xdsl.dialects import func
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, ModuleOp, NameLoc, StringAttr, UnknownLoc, i64
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
@@ -35,6 +35,7 @@ from lampc.dialects.onnx_schema import OpSignature, SchemaMismatch, check_types
 from lampc.errors import LampcError, ModelError, printable
 from lampc.frontend.attention_rules import attention_types
 from lampc.frontend.attributes import ir_attributes, python_attributes
+from lampc.frontend.branches import chosen_branch, names_in
 from lampc.frontend.contrib import contrib_types
 from lampc.frontend.dims import Binding
 from lampc.frontend.fold import FOLDABLE, CannotFold, fold
@@ -125,6 +126,8 @@ class _Importer:
         self.folded_elements = 0
         self.absent: SSAValue | None = None
         self.output_names = {info.name for info in model.proto.graph.output}
+        self.nodes: list[NodeProto] = []
+        self.taken: set[str] = set()
 
     # -- constants --------------------------------------------------------------------------------------------------------
 
@@ -291,7 +294,8 @@ class _Importer:
             present = [bool(name) for name in node.input]
             outputs = [bool(name) for name in node.output]
             types, warnings = attention_types(node_label(node), schema.since_version, attributes, inputs, present, outputs)
-            self.model.warnings.extend(warnings)
+            for warning in warnings:
+                self._warn(warning)
             return types
         named = {name: type_ for name, type_ in zip(node.input, inputs, strict=True) if type_ is not None}
         constants = {
@@ -310,6 +314,20 @@ class _Importer:
                 code="E-UNSUPPORTED(Loop)",
             )
 
+    def _take_branch(self, node: NodeProto, scope: _Scope) -> bool:
+        """Import the branch of an If that a constant condition chooses; false if the condition is not constant."""
+        condition = self.constant(node.input[0], scope)
+        if condition is None or condition.size != 1:
+            return False
+        self.taken = self.taken or names_in(self.model.proto.graph)
+        for inner in chosen_branch(node, bool(condition.reshape(())), self.taken):
+            self.node(inner, scope)
+        return True
+
+    def _warn(self, warning: str) -> None:
+        if warning not in self.model.warnings:
+            self.model.warnings.append(warning)
+
     def node(self, node: NodeProto, scope: _Scope) -> None:
         """Fold or emit one node."""
         domain = "" if node.domain == "ai.onnx" else node.domain
@@ -318,8 +336,12 @@ class _Importer:
         location = node.name or next((name for name in node.output if name), node.op_type)
         if node.op_type == "Loop" and not domain:
             self._check_loop(node, scope)
-        if scope.parent is not None and node.op_type.endswith("Attention"):
-            self.model.warnings.append(f"{node_label(node)} in {scope.where} is left to the host")
+        if scope.parent is None:
+            if node.op_type == "If" and not domain and self._take_branch(node, scope):
+                return
+            self.nodes.append(node)
+        elif node.op_type.endswith("Attention"):
+            self._warn(f"{node_label(node)} in {scope.where} is left to the host")
         if schema is not None:
             inputs = [to_ir(scope.type_of(name), location) if name else AbsentType() for name in node.input]
             _check_types(node, schema, inputs, [])
@@ -439,6 +461,11 @@ class _Importer:
             scope.types[tensor.name] = tensor_type(tensor.data_type, tuple(tensor.dims))
         for node in graph.node:
             self.node(node, scope)
+        if self.taken:
+            model.proto = ModelProto()
+            model.proto.CopyFrom(model.source)
+            del model.proto.graph.node[:]
+            model.proto.graph.node.extend(self.nodes)
         results = [self.value(info.name, scope) for info in graph.output]
         block.add_op(func.ReturnOp(*results))
         function = func.FuncOp(
@@ -507,12 +534,14 @@ def import_model(model: Model, binding: Binding) -> ModuleOp:
     `model` as a module of the `onnx` dialect, specialised to the sizes in `binding` (`bind_dims`).
 
     The module has one function @main; arguments and results carry `onnx.name`. Values that were computed are in
-    `model.constants.folded` afterwards, as far as a node that was not folded uses them; a second import replaces them.
+    `model.constants.folded` afterwards, as far as a node that was not folded uses them; a second import replaces them. Where
+    an If of the main graph has a constant condition, `model.proto` afterwards has the nodes of the branch in its place.
 
     Raises ModelError: E-TYPE, E-DTYPE, E-SHAPE, E-TYPE-CONFLICT, E-SHAPE-CONFLICT, E-ATTR-VALUE, E-ATTN-*, E-FOLD-BUDGET,
     E-UNSUPPORTED.
     """
     model.constants.folded.clear()
+    model.proto = model.source
     try:
         return _Importer(model, binding).run()
     except LampcError as error:

@@ -76,7 +76,9 @@ class Model:
     path       where it came from, or None
     file       what errors call it
     sha256     of the file's bytes
-    proto      the graph; values of initializers over `Limits.inline_elements` are only in `constants` (see `tensors.STRIPPED`)
+    source     the graph as it was loaded; values of initializers over `Limits.inline_elements` are only in `constants`
+               (see `tensors.STRIPPED`)
+    proto      `source`, or after `import_model` the same with constant branches in place
     opsets     domain ("" for ai.onnx) to version
     inputs     graph inputs without those that an initializer gives a value
     outputs    graph outputs
@@ -88,6 +90,7 @@ class Model:
     path: Path | None
     file: str
     sha256: str
+    source: ModelProto
     proto: ModelProto
     opsets: dict[str, int]
     inputs: tuple[GraphValue, ...]
@@ -264,6 +267,7 @@ def _check(data: bytes, path: Path | None, file: str, external_dir: Path | None,
         path=path,
         file=file,
         sha256=digest,
+        source=proto,
         proto=proto,
         opsets=opsets,
         inputs=tuple(_graph_value(info, originals) for info in proto.graph.input if info.name not in given),

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import ModelProto, NodeProto, TensorProto, helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
+from onnx.reference import ReferenceEvaluator
 from xdsl.context import Context
 from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
@@ -261,6 +262,64 @@ def test_branches_become_regions_that_capture_values() -> None:
         relu = inner.inputs[0].owner
         assert isinstance(relu, NodeOp) and relu.op_type.data == "Relu"
     assert reparsed(text_of(module)) == text_of(module)
+
+
+def reference_output(proto: ModelProto, feeds: dict[str, Array]) -> Array:
+    """First output by onnx's own evaluator."""
+    evaluator: Any = ReferenceEvaluator(proto)
+    return evaluator.run(None, feeds)[0]
+
+
+@pytest.mark.parametrize("condition", [True, False])
+def test_known_condition_leaves_one_branch(condition: bool) -> None:
+    proto = if_model("known")
+    proto.graph.initializer.append(tensor("known", condition))
+    made, module = imported(proto)
+    assert [found.op_type.data for found in nodes_of(module)] == ["Relu", "Add" if condition else "Mul", "Identity"]
+    kinds = [inner.op_type for inner in made.proto.graph.node if inner.op_type != "Constant"]
+    assert kinds == [found.op_type.data for found in nodes_of(module)]
+    feeds: dict[str, Array] = {"x": np.array([[1, -2, 3], [4, 5, -6]], np.float32), "c": np.array(not condition)}
+    np.testing.assert_array_equal(reference_output(made.proto, feeds), reference_output(proto, feeds))
+
+
+def test_condition_known_for_some_sizes_is_decided_anew_at_each_import() -> None:
+    proto = if_model("known")
+    proto.graph.node.insert(0, node("Equal", ["rows", "one"], ["known"]))
+    proto.graph.node.insert(0, node("Gather", ["shape", "zero"], ["rows"]))
+    proto.graph.node.insert(0, node("Shape", ["x"], ["shape"]))
+    proto.graph.input[0].CopyFrom(value("x", ("n", 3)))
+    proto.graph.initializer.extend([tensor("zero", 0, np.int64), tensor("one", 1, np.int64)])
+    made = load(proto)
+    for size, kind in ((1, "Add"), (2, "Mul"), (1, "Add")):
+        module = import_model(made, bind_dims(made, {"n": size}))
+        assert [found.op_type.data for found in nodes_of(module)] == ["Relu", kind, "Identity"]
+
+
+def test_branches_in_branches_and_equal_names_in_them() -> None:
+    """Attention two constant conditions deep, twice with the same inner names, and once more used by a real branch."""
+
+    def conditional(result: str, condition: str, inner: GraphProto) -> NodeProto:
+        other = helper.make_graph([node("Identity", ["Q"], ["t"])], "o", [], [value("t", None)])
+        return node("If", [condition], [result], then_branch=inner, else_branch=other)
+
+    attend = helper.make_graph([node("Attention", ["Q", "K", "V"], ["t"])], "a", [], [value("t", None)])
+    nested = helper.make_graph([conditional("s", "yes", attend), node("Relu", ["s"], ["u"])], "n", [], [value("u", None)])
+    open_branch = helper.make_graph([node("Relu", ["first"], ["t"])], "b", [], [value("t", None)])
+    nodes = [
+        conditional("first", "yes", nested),
+        conditional("second", "yes", nested),
+        conditional("third", "c", open_branch),
+        node("Sum", ["first", "second", "third"], ["Y"]),
+    ]
+    proto = model(nodes, [*map(value, "QKV"), value("c", (), BOOL)], [value("Y", None)], [tensor("yes", True)])
+    made, module = imported(proto)
+    assert [found.op_type.data for found in nodes_of(module)].count("Attention") == 2
+    assert not made.warnings
+    load(made.proto)
+    generator = np.random.default_rng(0)
+    feeds: dict[str, Array] = {name: generator.standard_normal((1, 2, 4, 8)).astype(np.float32) for name in "QKV"}
+    feeds["c"] = np.array(True)
+    np.testing.assert_array_equal(reference_output(made.proto, feeds), reference_output(proto, feeds))
 
 
 def test_branches_of_different_shape_have_a_common_type() -> None:
