@@ -241,7 +241,7 @@ def synthetic_inputs(model: Model, shapes: Mapping[str, tuple[int, ...]], seed: 
             additive = roles.is_additive_mask(value.name)
             arrays[value.name] = (np.zeros if additive else np.ones)(shape, value.dtype)
         else:
-            arrays[value.name] = generator.standard_normal(shape, np.float32).astype(value.dtype)
+            arrays[value.name] = generator.standard_normal(shape, np.float32).astype(value.dtype, copy=False)
     return arrays
 
 
