@@ -9,7 +9,7 @@ import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
 from lampc.dialects.onnx_attributes import Array
-from lampc.engines import AttentionRecord, model_type
+from lampc.engines import AttentionRecord, result_types
 from lampc.targets.accel import object as object_file
 from lampc.targets.accel.decision_log import DecisionLog
 from lampc.targets.accel.disassembler import disassemble
@@ -71,6 +71,7 @@ class AccelEngine:
 
     def __init__(self, name: str, module: ModuleOp, baselines: Mapping[str, ModuleOp], machines: Sequence[Machine]):
         self._machines = machines
+        self._types = result_types(module)
         self._schemes = {name: _Scheme.of(module, machines)}
         self._schemes |= {baseline: _Scheme.of(each, machines) for baseline, each in baselines.items()}
         self._timings: dict[tuple[str, str, str], TimingResult] = {}
@@ -98,7 +99,7 @@ class AccelEngine:
                 "machines": machines,
             }
         self.records.append(AttentionRecord(node, function, result.statistics, _extra(programs, self._main)))
-        return output.astype(model_type(operands))
+        return output.astype(self._types[function])
 
     def _timing(self, program: Program, log: DecisionLog, machine: Machine) -> TimingResult:
         """Cycles of one log; equal logs of one program take equally long."""

@@ -1,13 +1,14 @@
 """Run one attention call after another on a target, and keep what was counted."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import ModuleOp, TensorType
+from xdsl.dialects.func import FuncOp
+from xdsl.utils.hints import isa
 
+from lampc.dialects.onnx import numpy_dtype
 from lampc.dialects.onnx_attributes import Array
 from lampc.numerics.statistics import Statistics
 from lampc.targets.numpy.run import NumpyTarget
@@ -20,8 +21,8 @@ class AttentionRecord:
 
     node         the ONNX node it came from
     function     the function that equal attentions share
-    shape        batch, query heads, key-value heads, queries, keys, head size, value size
     statistics   docs/lampattention.md section 6
+    extra        what the target adds to the report
     """
 
     node: str
@@ -43,14 +44,21 @@ class NumpyEngine:
 
     def __init__(self, module: ModuleOp):
         self._target = NumpyTarget(module)
+        self._types = result_types(module)
         self.records: list[AttentionRecord] = []
 
     def __call__(self, function: str, index: int, node: str, operands: list[Array]) -> Array:
         result = self._target.run(function, operands)
         self.records.append(AttentionRecord(node, function, result.statistics))
-        return result.output.astype(model_type(operands))
+        return result.output.astype(self._types[function])
 
 
-def model_type(operands: Sequence[Array]) -> npt.DTypeLike:
-    """An attention gives its query's type back."""
-    return operands[0].dtype if operands[0].dtype != np.bool_ else np.float32
+def result_types(module: ModuleOp) -> dict[str, np.dtype[Any]]:
+    """What each attention function gives back: targets compute in FP32, the model goes on in its own type."""
+    types: dict[str, np.dtype[Any]] = {}
+    for function in module.body.ops:
+        if isinstance(function, FuncOp):
+            (output,) = function.function_type.outputs.data
+            if isa(output, TensorType):
+                types[function.sym_name.data] = numpy_dtype(output.element_type)
+    return types
