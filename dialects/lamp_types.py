@@ -162,5 +162,5 @@ def _print_sub_blocks(printer: Printer, count: IntAttr) -> None:
 
 
 def _verify_sub_blocks(count: IntAttr) -> None:
-    if not 1 <= count.data <= 16:
-        raise VerifyException("a key tile has 1 to 16 sub-blocks (stage 2 enumerates every mask of them)")
+    if not 1 <= count.data <= 8:
+        raise VerifyException("a key tile has 1 to 8 sub-blocks (stage 2 enumerates every mask of them)")
