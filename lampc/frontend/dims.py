@@ -1,7 +1,7 @@
 """
 Bind symbolic dimensions: from the command line, from shapes of inputs, through expressions (`past_sequence_length + 1`).
 
-Source: design.md §6 (`--dim`, `--shape`).
+This is what `--dim` and `--shape` of the command line do.
 """
 
 from __future__ import annotations

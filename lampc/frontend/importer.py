@@ -2,7 +2,7 @@
 A checked model, its dimensions bound, as a module of the `onnx` dialect.
 
 One walk over the nodes in order: each is evaluated if all its inputs are constants and the result is within budget, else typed
-and emitted. Constants are emitted where a node first uses them. Source: design.md §3, §5, onnx.md §6.
+and emitted. Constants are emitted where a node first uses them. Source: onnx.md §6.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
 Arrays to run a model on: read from an .npz file that nobody vouches for, or made up from a seed.
 
-Source: design.md §6 (`--inputs`), onnx.md §6 ("`--inputs` is read without pickle and with header sizes checked").
+Source: onnx.md §6 ("`--inputs` is read without pickle and with header sizes checked").
 """
 
 from __future__ import annotations
