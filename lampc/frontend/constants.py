@@ -7,7 +7,8 @@ Source: onnx.md §6 ("Initialisers go in as OrtValues from our own map").
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 
@@ -40,7 +41,7 @@ class Constants(Mapping[str, Array]):
     def __init__(self, loaders: Mapping[str, Callable[[], Array]]):
         self._loaders = dict(loaders)
         self._loaded: dict[str, Array] = {}
-        self._hashes: dict[str, str] = {}
+        self._hashes: dict[str, Future[str]] = {}
         self.folded: dict[str, Array] = {}
 
     @property
@@ -67,10 +68,22 @@ class Constants(Mapping[str, Array]):
     def __contains__(self, name: object) -> bool:
         return name in self._loaders or name in self.folded
 
+    def hash_ahead(self, names: Iterable[str]) -> None:
+        """Start hashing initializers on another thread: hashlib lets the interpreter go on while it reads weights."""
+        pool = ThreadPoolExecutor(1, "lampc-hash")
+        for name in names:
+            if name not in self._hashes:
+                self._hashes[name] = pool.submit(self._hash, name)
+        pool.shutdown(wait=False)
+
     def sha256(self, name: str) -> str:
         """`array_sha256` of a constant; that of an initializer is computed once. KeyError for an unknown name."""
         if name in self.folded and name not in self._loaders:
             return array_sha256(self.folded[name])
         if name not in self._hashes:
-            self._hashes[name] = array_sha256(self[name])
-        return self._hashes[name]
+            self._hashes[name] = done = Future[str]()
+            done.set_result(self._hash(name))
+        return self._hashes[name].result()
+
+    def _hash(self, name: str) -> str:
+        return array_sha256(self[name])

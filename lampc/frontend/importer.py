@@ -128,6 +128,7 @@ class _Importer:
         self.output_names = {info.name for info in model.proto.graph.output}
         self.nodes: list[NodeProto] = []
         self.taken: set[str] = set()
+        self.unhashed: list[InitializerOp] = []
 
     # -- constants --------------------------------------------------------------------------------------------------------
 
@@ -153,11 +154,11 @@ class _Importer:
         if array.size <= INLINE_ELEMENTS and array.dtype.kind != "O":
             op = ConstantOp(name, array, content)
         else:
-            constants = self.model.constants
             key = self._keep(name, array)
             type_ = to_ir(type_of_array(array), f"constant '{printable(name)}'")
             assert is_tensor(type_)
-            op = InitializerOp(key, type_, constants.sha256(key), content)
+            op = InitializerOp(key, type_, "", content)
+            self.unhashed.append(op)
         if name not in self.model.constants and array.size <= INLINE_ELEMENTS:
             self._keep(name, array)
         _locate(op, scope.locations.get(name, name))
@@ -459,6 +460,8 @@ class _Importer:
             scope.define(value.name, argument, type_)
         for tensor in graph.initializer:
             scope.types[tensor.name] = tensor_type(tensor.data_type, tuple(tensor.dims))
+        large = (t.name for t in graph.initializer if t.data_location == TensorProto.EXTERNAL)
+        model.constants.hash_ahead(large)
         for node in graph.node:
             self.node(node, scope)
         if self.taken:
@@ -475,6 +478,8 @@ class _Importer:
             arg_attrs=_names(value.name for value in model.inputs),
             res_attrs=_names(value.name for value in model.outputs),
         )
+        for op in self.unhashed:
+            op.properties["sha256"] = StringAttr(model.constants.sha256(op.tensor_name.data))
         opsets: dict[str, Attribute] = {
             domain or "ai.onnx": IntegerAttr(version, i64) for domain, version in model.opsets.items()
         }
