@@ -22,8 +22,8 @@ class AccelAllocatePass(ModulePass):
     """
     Give registers, descriptors, buffers and barriers their numbers, and buffers their place in SRAM.
 
-    A register is taken from its first to its last use, throughout every loop that carries its value round or past; two that are never
-    needed at once may share a number.
+    A register is taken from its first to its last use, throughout every loop that carries its value round or past; two that are
+    never needed at once may share a number.
 
     Before:
     ```mlir
@@ -133,14 +133,16 @@ class _Lifetimes:
     def allocate(self) -> None:
         """Number the registers: the lowest ones free for as long as each is needed."""
         self._walk(self.stream.body.block)
+        for declaration in self.stream.body.block.ops:
+            if isinstance(declaration, DeclarationOp) and declaration not in self._accesses:
+                declaration.allocate(_lowest(declaration))  # nobody uses it, so any number will do
         spans = [(self._span(accesses), declaration) for declaration, accesses in self._accesses.items()]
         taken: dict[str, list[tuple[int, int, int, int]]] = {}
         for (first, last), declaration in sorted(spans, key=lambda item: item[0]):
             kind = str(declaration.KIND)
             others = taken.setdefault(kind, [])
-            lowest = 1 if isinstance(declaration, MaskOp) else 0  # p0 is all ones
             busy = sorted((start, end) for start, end, begin, until in others if begin <= last and first <= until)
-            at = lowest
+            at = _lowest(declaration)
             for start, end in busy:
                 if at + declaration.size <= start:
                     break
@@ -204,6 +206,10 @@ class _Lifetimes:
             if len(inside) < len(accesses) or not fresh:
                 first, last = min(first, begin), max(last, end)
         return first, last
+
+
+def _lowest(declaration: DeclarationOp) -> int:
+    return 1 if isinstance(declaration, MaskOp) else 0  # p0 is all ones
 
 
 def _within(block: Block, outer: Block) -> bool:

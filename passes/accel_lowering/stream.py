@@ -67,7 +67,17 @@ class StreamWriter:
     ) -> InstOp:
         """Append one instruction; its registers are `registers` and `more`."""
         return self._add(
-            InstOp(mnemonic, registers, imm=imm, value=value, predicate=at, wait=wait, xor=xor, signal=signal, skip0=skip0),
+            InstOp(
+                mnemonic,
+                registers | dict(more or {}),
+                imm=imm,
+                value=value,
+                predicate=at,
+                wait=wait,
+                xor=xor,
+                signal=signal,
+                skip0=skip0,
+            ),
             self._block,
         )
 

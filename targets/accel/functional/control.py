@@ -84,9 +84,7 @@ def _p_after(_chunk: Chunk, c: Contexts, word: Word, at: Ints) -> None:
 
 def _v_stat(chunk: Chunk, c: Contexts, word: Word, at: Ints) -> None:
     first, second = c.p[word["pa"], at], c.p[word["pb"], at]
-    sub_blocks = chunk.statistics.sub_blocks
-    counts = (np.minimum(np.bitwise_count(mask), sub_blocks) for mask in (first, first | second))
-    chunk.statistics.add_tiles(chunk.query_head(c, at), *counts)
+    chunk.statistics.add_tiles(chunk.query_head(c, at), np.bitwise_count(first), np.bitwise_count(first | second))
 
 
 def _always(_c: Contexts, _word: Word, at: Ints) -> Bools:

@@ -61,8 +61,7 @@ class Engine:
     def run(self, tensors: Tensors) -> FunctionalResult:
         """Execute the program on `tensors`, whose output it overwrites."""
         cfg = self._program.cfg
-        # FP32 attention has one histogram column: nothing is recomputed.
-        statistics = Statistics(cfg.hq, 1 if cfg.policy == "fp32" else cfg.nk)
+        statistics = Statistics(cfg.hq, cfg.nk)
         parts: list[tuple[Values, Ints]] = []
         counters: dict[str, dict[str, int]] = {"issued": {}, "skipped": {}}
         with np.errstate(all="ignore"):
