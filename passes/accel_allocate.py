@@ -62,12 +62,12 @@ class AccelAllocatePass(ModulePass):
       %k_empty = accel.barrier {barrier = "k_empty", slots = 3 : i64, expected = 1 : i64, index = 3 : i64}
       accel.stream "warp" {
         %ring = accel.scalar {count = 2 : i64, index = 0 : i64}
-        %query = accel.tile {granules = 2 : i64, index = 0 : i64}
-        %scores = accel.tile {granules = 8 : i64, index = 2 : i64}
-        %mu = accel.vector {count = 1 : i64, index = 0 : i64}
-        %top = accel.vector {count = 2 : i64, index = 1 : i64}
+        %query = accel.tile {granules = 2 : i64, index = 8 : i64}
+        %scores = accel.tile {granules = 8 : i64, index = 0 : i64}
+        %mu = accel.vector {count = 1 : i64, index = 2 : i64}
+        %top = accel.vector {count = 2 : i64, index = 0 : i64}
         %muh = accel.vector {count = 1 : i64, index = 3 : i64}
-        %lambda = accel.vector {count = 1 : i64, index = 1 : i64}
+        %lambda = accel.vector {count = 1 : i64, index = 0 : i64}
         accel.inst "v.const"(vd = %mu, value = -inf)
         accel.inst "mx.qk.f32"(t = %scores, q = %query, buf = %k_buffer, ring = %ring) wait %k_full signal %k_empty
         accel.inst "v.rmax.f32"(vd = %top, t = %scores)
@@ -75,8 +75,8 @@ class AccelAllocatePass(ModulePass):
         accel.inst "exp.lambda"(vd = %lambda, va = %mu, vb = %muh)
       }
       accel.stream "dma" {
-        %ring_1 = accel.scalar {count = 2 : i64, index = 1 : i64}
-        %tile = accel.scalar {count = 1 : i64, index = 0 : i64}
+        %ring_1 = accel.scalar {count = 2 : i64, index = 0 : i64}
+        %tile = accel.scalar {count = 1 : i64, index = 2 : i64}
         accel.inst "dma.ld"(buf = %k_buffer, desc = %k, tile = %tile, ring = %ring_1) wait %k_empty xor signal %k_full
       }
     }
@@ -131,14 +131,14 @@ class _Lifetimes:
     _loops: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
 
     def allocate(self) -> None:
-        """Number the registers: the lowest ones free for as long as each is needed."""
+        """Number the registers: the lowest ones free for as long as each is needed, long runs first."""
         self._walk(self.stream.body.block)
         for declaration in self.stream.body.block.ops:
             if isinstance(declaration, DeclarationOp) and declaration not in self._accesses:
                 declaration.allocate(_lowest(declaration))  # nobody uses it, so any number will do
         spans = [(self._span(accesses), declaration) for declaration, accesses in self._accesses.items()]
         taken: dict[str, list[tuple[int, int, int, int]]] = {}
-        for (first, last), declaration in sorted(spans, key=lambda item: item[0]):
+        for (first, last), declaration in sorted(spans, key=lambda item: (-item[1].size, item[0])):
             kind = str(declaration.KIND)
             others = taken.setdefault(kind, [])
             busy = sorted((start, end) for start, end, begin, until in others if begin <= last and first <= until)

@@ -82,9 +82,17 @@ class Scores:
 
 @dataclass
 class Exponentials:
-    """Exponentials in the tile registers: which sub-blocks are 16 bit (None: none are)."""
+    """
+    Exponentials in the tile registers: which sub-blocks are 16 bit (None: none are).
+
+    before, changed  the exponentials that these differ from in the sub-blocks `changed`, if they come from others
+    sums             row sums of these by the register they start from
+    """
 
     high: SSAValue | None
+    before: "Exponentials | None" = None
+    changed: SSAValue | None = None
+    sums: dict[SSAValue, SSAValue] = field(default_factory=dict[SSAValue, SSAValue])
 
 
 class StepLowering:
@@ -327,7 +335,7 @@ class StepLowering:
         else:
             both = self._w.mask("high_all")
             self._w.inst("p.or", pd=both, pa=low.high, pb=high.high)
-            self._exponentials[op.result] = Exponentials(both)
+            self._exponentials[op.result] = Exponentials(both, before=low, changed=high.high)
 
     def _high(self, e: Exponentials) -> SSAValue:
         return self._no_blocks() if e.high is None else e.high
@@ -351,11 +359,19 @@ class StepLowering:
         return product
 
     def _row_sum(self, op: lamp.RowSumOp) -> None:
-        e = self._exponentials[op.exponentials]
+        """Where nothing changed since an earlier sum from the same start, that sum is the sum."""
+        w, e, start = self._w, self._exponentials[op.exponentials], self._registers[op.start]
         high = self._high(e)
-        result = self._carried_register(op.result) or self._w.vector(_hint(op.result, "omega_hat"))
-        self._w.inst("v.rsum.mix", vd=result, va=self._registers[op.start], t=self._t, hi=high, at=self._live)
-        self._registers[op.result] = result
+        result = self._carried_register(op.result) or w.vector(_hint(op.result, "omega_hat"))
+        known = e.before.sums.get(start) if e.before is not None else None
+        if known is not None and e.changed is not None:
+            w.inst("v.mov", vd=result, va=known)
+            some, _ = w.if_some(e.changed)
+            with w.inside(some):
+                w.inst("v.rsum.mix", vd=result, va=start, t=self._t, hi=high, at=self._live)
+        else:
+            w.inst("v.rsum.mix", vd=result, va=start, t=self._t, hi=high, at=self._live)
+        self._registers[op.result] = e.sums[start] = result
 
     def _weights(self, op: lamp.DisturbanceOp) -> None:
         """Only the sub-blocks that stage 2 may choose from need a weight."""
