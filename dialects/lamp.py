@@ -9,10 +9,10 @@ Source: docs/lampattention.md section 4; arXiv 2609.39361.
 """
 
 from collections.abc import Sequence
-from typing import ClassVar, Self
+from typing import ClassVar
 
-from xdsl.dialects.builtin import FloatAttr, IndexType, IntegerAttr, StringAttr, TensorType, f32
-from xdsl.ir import Attribute, Dialect, Region, SSAValue
+from xdsl.dialects.builtin import FloatAttr, IndexType, IntegerAttr, StringAttr, TensorType
+from xdsl.ir import Attribute, Dialect, SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
     BaseAttr,
@@ -24,18 +24,14 @@ from xdsl.irdl import (
     opt_operand_def,
     opt_prop_def,
     prop_def,
-    region_def,
     result_def,
     traits_def,
-    var_operand_def,
 )
-from xdsl.parser import Parser
-from xdsl.printer import Printer
-from xdsl.traits import IsTerminator, Pure
+from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
-from xdsl.utils.hints import isa
 
 from lampc.dialects.attn_tiled import LaneType
+from lampc.dialects.lamp_regions import DisruptiveOp, RecomputeOp, RecomputeUnsafeOp, YieldOp, verify_format
 from lampc.dialects.lamp_types import FloatType, MaskType, OrderType
 
 ROUNDINGS = ("rne", "rtz", "stochastic")
@@ -48,27 +44,9 @@ def _tensor(value: SSAValue) -> TensorType[Attribute]:
     return SSAValue.get(value, type=TensorType).type
 
 
-def _verify_format(value: SSAValue, role: str) -> None:
-    if not isinstance(_tensor(value).element_type, FloatType):
-        raise VerifyException(f"{role} must have a !lamp.float element type, got {_tensor(value).element_type}")
-
-
 def _verify_choice(attribute: StringAttr, name: str, allowed: Sequence[str]) -> None:
     if attribute.data not in allowed:
         raise VerifyException(f"{name} must be one of {', '.join(allowed)}, got {attribute.data!r}")
-
-
-@irdl_op_definition
-class YieldOp(IRDLOperation):
-    """End of a recompute region; its operand is the sub-block recomputed."""
-
-    name = "lamp.yield"
-    values = var_operand_def()
-    traits = traits_def(IsTerminator())
-    assembly_format = "attr-dict ($values^ `:` type($values))?"
-
-    def __init__(self, *values: SSAValue):
-        super().__init__(operands=[list(values)])
 
 
 @irdl_op_definition
@@ -95,7 +73,7 @@ class AccumulateOp(IRDLOperation):
     assembly_format = "$key `,` $query (`at` $sub_block^)? attr-dict `:` type($key) `,` type($query) `->` type($result)"
 
     def verify_(self) -> None:
-        _verify_format(self.result, "the accumulator")
+        verify_format(self.result, "the accumulator")
         _verify_choice(self.rounding, "rounding", ROUNDINGS)
         _verify_choice(self.overflow, "overflow", ("saturate",))
         if self.accumulate_block.value.data < 1:
@@ -184,169 +162,6 @@ class RaiseMaximumOp(IRDLOperation):
 
 
 @irdl_op_definition
-class RecomputeUnsafeOp(IRDLOperation):
-    """
-    Stage 1: in threat order, recompute each live sub-block that is not safe, and let it raise the running maximum.
-
-    A sub-block is safe if every row with a live entry has maximum > f32(top + f32(|maximum| * delta)); NaN and a maximum of
-    -inf are not safe. The region computes one sub-block in the high format; its column maximum raises the maximum that the
-    rest is tested against. Results: the recomputed scores (of the sub-blocks in `recomputed`, others unspecified), the raised
-    maximum, and which sub-blocks were recomputed. Source: section 4.5, paper equation 7.
-
-    ```mlir
-    %y16, %mu1, %high = lamp.recompute_unsafe %sb in %order margin(%top, %mu, %live) delta = 3.906250e-03
-        : (!lamp.order<4>, tensor<4x16x!lamp.float<e4m3>>, tensor<16x!lamp.float<e4m11>>, tensor<64x16xi1>)
-        -> tensor<64x16x!lamp.float<e4m11>> {
-      %y = lamp.accumulate %key, %query at %sb {...}
-      lamp.yield %y : tensor<16x16x!lamp.float<e4m11>>
-    }
-    ```
-    """
-
-    name = "lamp.recompute_unsafe"
-    order = operand_def(OrderType)
-    top = operand_def(TensorType)
-    maximum = operand_def(TensorType)
-    live = operand_def(TensorType)
-    scores = result_def(TensorType)
-    new_maximum = result_def(TensorType)
-    recomputed = result_def(MaskType)
-    delta = prop_def(FloatAttr)
-    body = region_def("single_block")
-
-    def __init__(
-        self,
-        order: SSAValue,
-        top: SSAValue,
-        maximum: SSAValue,
-        live: SSAValue,
-        body: Region,
-        scores: TensorType[Attribute],
-        *,
-        delta: float,
-    ):
-        sub_blocks = SSAValue.get(order, type=OrderType).type.sub_blocks
-        super().__init__(
-            operands=[order, top, maximum, live],
-            result_types=[scores, SSAValue.get(maximum).type, MaskType.of(sub_blocks.data)],
-            properties={"delta": FloatAttr(delta, f32)},
-            regions=[body],
-        )
-
-    @classmethod
-    def parse(cls, parser: Parser) -> Self:
-        argument = parser.parse_argument(expect_type=False).resolve(IndexType())
-        parser.parse_keyword("in")
-        names = [parser.parse_unresolved_operand()]
-        parser.parse_keyword("margin")
-        names += parser.parse_comma_separated_list(parser.Delimiter.PAREN, parser.parse_unresolved_operand)
-        parser.parse_keyword("delta")
-        parser.parse_punctuation("=")
-        delta = parser.parse_number()
-        parser.parse_punctuation(":")
-        types = parser.parse_comma_separated_list(parser.Delimiter.PAREN, parser.parse_type)
-        if len(names) != 4 or len(types) != 4:
-            parser.raise_error("expected %order, (%top, %maximum, %live) and their four types")
-        parser.parse_punctuation("->")
-        scores = parser.parse_type()
-        if not isa(scores, TensorType[Attribute]):
-            parser.raise_error("expected a tensor of scores")
-        operands = [parser.resolve_operand(name, type) for name, type in zip(names, types, strict=True)]
-        body = parser.parse_region([argument])
-        return cls(operands[0], operands[1], operands[2], operands[3], body, scores, delta=float(delta))
-
-    def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_ssa_value(self.body.block.args[0])
-        printer.print_string(" in ")
-        printer.print_ssa_value(self.order)
-        printer.print_string(" margin(")
-        printer.print_list([self.top, self.maximum, self.live], printer.print_ssa_value)
-        printer.print_string(") delta = ")
-        printer.print_float(self.delta.value.data, f32)
-        printer.print_string(" : (")
-        printer.print_list([operand.type for operand in self.operands], printer.print_attribute)
-        printer.print_string(") -> ")
-        printer.print_attribute(self.scores.type)
-        printer.print_string(" ")
-        printer.print_region(self.body, print_entry_block_args=False)
-
-    def verify_(self) -> None:
-        _verify_format(self.scores, "the scores")
-        _verify_region(self.body, self.scores, SSAValue.get(self.order, type=OrderType).type.sub_blocks.data)
-        delta = self.delta.value.data
-        if not 0 <= delta < float("inf"):
-            raise VerifyException(f"delta must be finite and not negative, got {delta}")
-
-
-@irdl_op_definition
-class RecomputeOp(IRDLOperation):
-    """
-    Compute the sub-blocks in the mask by the region; the other entries of the result are unspecified.
-
-    Stage 2's recomputation, and policy `high`, which computes every live sub-block this way.
-
-    ```mlir
-    %y16 = lamp.recompute %sb in %again : !lamp.mask<4> -> tensor<64x16x!lamp.float<e4m11>> {
-      %y = lamp.accumulate %key, %query at %sb {...}
-      lamp.yield %y : tensor<16x16x!lamp.float<e4m11>>
-    }
-    ```
-    """
-
-    name = "lamp.recompute"
-    mask = operand_def(MaskType)
-    scores = result_def(TensorType)
-    body = region_def("single_block")
-
-    def __init__(self, mask: SSAValue, body: Region, scores: TensorType[Attribute]):
-        super().__init__(operands=[mask], result_types=[scores], regions=[body])
-
-    @classmethod
-    def parse(cls, parser: Parser) -> Self:
-        argument = parser.parse_argument(expect_type=False).resolve(IndexType())
-        parser.parse_keyword("in")
-        name = parser.parse_unresolved_operand()
-        parser.parse_punctuation(":")
-        mask = parser.resolve_operand(name, parser.parse_type())
-        parser.parse_punctuation("->")
-        scores = parser.parse_type()
-        if not isa(scores, TensorType[Attribute]):
-            parser.raise_error("expected a tensor of scores")
-        return cls(mask, parser.parse_region([argument]), scores)
-
-    def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_ssa_value(self.body.block.args[0])
-        printer.print_string(" in ")
-        printer.print_ssa_value(self.mask)
-        printer.print_string(" : ")
-        printer.print_attribute(self.mask.type)
-        printer.print_string(" -> ")
-        printer.print_attribute(self.scores.type)
-        printer.print_string(" ")
-        printer.print_region(self.body, print_entry_block_args=False)
-
-    def verify_(self) -> None:
-        _verify_format(self.scores, "the scores")
-        _verify_region(self.body, self.scores, SSAValue.get(self.mask, type=MaskType).type.sub_blocks.data)
-
-
-def _verify_region(body: Region, scores: SSAValue, sub_blocks: int) -> None:
-    if tuple(body.block.arg_types) != (IndexType(),):
-        raise VerifyException("the region takes the sub-block's index")
-    last = body.block.last_op
-    if not isinstance(last, YieldOp) or len(last.values) != 1:
-        raise VerifyException("the region ends in a lamp.yield of one sub-block")
-    whole, part = _tensor(scores), SSAValue.get(last.values[0], type=TensorType).type
-    keys, rows = whole.get_shape()
-    if part.get_shape() != (keys // sub_blocks, rows) or keys % sub_blocks:
-        raise VerifyException(f"the region must yield {keys // sub_blocks} keys of {rows} rows")
-    if part.element_type != whole.element_type:
-        raise VerifyException(f"the region must yield {whole.element_type}")
-
-
-@irdl_op_definition
 class ExponentialOp(IRDLOperation):
     """
     E = round(exp(-s)) with s = round(f32(m - score)) for the live entries of the sub-blocks in the mask; 0 elsewhere.
@@ -376,7 +191,7 @@ class ExponentialOp(IRDLOperation):
     )
 
     def verify_(self) -> None:
-        _verify_format(self.result, "the exponential")
+        verify_format(self.result, "the exponential")
         _verify_choice(self.shift, "shift", SHIFTS)
         _verify_choice(self.above_one, "above_one", ABOVE_ONE)
         _verify_choice(self.unit, "unit", ("lut", "sfu"))
@@ -510,13 +325,18 @@ class UpdateOutputOp(IRDLOperation):
 
 @irdl_op_definition
 class RecordOp(IRDLOperation):
-    """Count this tile in the statistics: sub-blocks recomputed after stage 1 and after both stages (section 6)."""
+    """
+    Count this tile in the statistics: sub-blocks recomputed after stage 1 and after both stages (section 6).
+
+    `at_most` n counts more as n: layout `compact` tells 0, 1 and 2 apart.
+    """
 
     name = "lamp.record"
     lane = operand_def(LaneType)
     stage1 = opt_operand_def(MaskType)
     stage2 = opt_operand_def(MaskType)
-    irdl_options = (AttrSizedOperandSegments(as_property=True),)
+    at_most = opt_prop_def(IntegerAttr)
+    irdl_options = (AttrSizedOperandSegments(as_property=True), ParsePropInAttrDict())
     assembly_format = "$lane (`stage1` $stage1^ `:` type($stage1))? (`stage2` $stage2^ `:` type($stage2))? attr-dict"
 
 
@@ -532,6 +352,7 @@ Lamp = Dialect(
         RaiseMaximumOp,
         RecomputeUnsafeOp,
         RecomputeOp,
+        DisruptiveOp,
         ExponentialOp,
         MergeOp,
         RescaleOp,

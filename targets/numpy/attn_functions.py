@@ -18,7 +18,7 @@ from xdsl.interpreter import (
 )
 from xdsl.ir import Attribute, Operation, SSAValue
 
-from lampc.dialects import attn
+from lampc.dialects import attn, lamp
 from lampc.dialects import attn_tiled as tiled
 from lampc.dialects.lamp_types import FloatType
 from lampc.errors import InputError
@@ -184,12 +184,14 @@ class AttnFunctions(InterpreterFunctions):
         rules, *state = args
         lanes = run.running()
         keys = _tile_keys(op)
+        branches = any(isinstance(inner, lamp.DisruptiveOp) for inner in op.body.block.ops)
         for tile in _order(op.tiles.value.data, op.order.data):
             step = Step.of(rules, lanes, tile, keys)
             skipped = np.setdiff1d(np.arange(len(lanes)), step.index, assume_unique=True)
             run.counts().add_dead_tiles(lanes.head[skipped])
             if not len(step.index):
                 continue
+            step.held = [] if branches else None
             run.step = step
             everybody = not len(skipped)
             carried = state if everybody else [value[step.index] for value in state]
@@ -209,15 +211,14 @@ class AttnFunctions(InterpreterFunctions):
     @impl(tiled.LoadTileOp)
     def run_load_tile(self, interpreter: Interpreter, op: tiled.LoadTileOp, args: PythonValues) -> PythonValues:
         source = args[0].reshape(-1, *args[0].shape[2:])
-        step = self.run.in_step()
-        return (TileRef(source, step.lanes.key_value, step.key_start, shape_of(op.result)[0]),)
+        return (TileRef(source, self.run.in_step().key_start, shape_of(op.result)[0]),)
 
     @impl(tiled.ScoresOp)
     def run_scores(self, interpreter: Interpreter, op: tiled.ScoresOp, args: PythonValues) -> PythonValues:
         tile, query = args
         step = self.run.in_step()
         start = np.full(len(step.index), tile.start, np.int64)
-        scores = kernels.accumulate(tile.data, tile.key_value, start, query, step.index, tile.count, None)
+        scores = kernels.accumulate(tile.data, step.lanes.key_value, start, query, step.index, tile.count, None)
         self.run.counts().add_saturation("f32", step.lanes.head, *kernels.count_saturated(scores, step.live, None))
         return (scores,)
 
@@ -260,7 +261,8 @@ class AttnFunctions(InterpreterFunctions):
             alpha = factor * total
         new_total = kernels.row_sum(alpha, exponentials, live)
         start = np.full(len(scores), value.start, np.int64)
-        new_output = kernels.update_output(output, factor, exponentials, live, value.data, value.key_value, start)
+        key_value = self.run.running().key_value
+        new_output = kernels.update_output(output, factor, exponentials, live, value.data, key_value, start)
         none = np.zeros(len(scores), np.int64)
         self.run.counts().add_tiles(self.run.running().head, none, none)
         return new_maximum, new_total, new_output

@@ -1,5 +1,6 @@
 """NumPy semantics of the `lamp` dialect."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from lampc.dialects import lamp
 from lampc.numerics import kernels
 from lampc.numerics.philox import SITE_HIGH, SITE_LOW
 from lampc.targets.numpy.attn_functions import element_format, random_site, shape_of
-from lampc.targets.numpy.lanes import F32, Bools, Run, SubBlocks, TileRef
+from lampc.targets.numpy.lanes import F32, Bools, Ints, Run, SubBlocks, TileRef
 
 # A mask is bool [lanes, sub-blocks] here; an order int8 [lanes, sub-blocks].
 
@@ -49,7 +50,7 @@ class LampFunctions(InterpreterFunctions):
         step = self.run.in_step()
         tile: TileRef = args[0]
         count = shape_of(op.result)[0]
-        key_value, index, head, live = tile.key_value, step.index, step.lanes.head, step.live
+        key_value, index, head, live = step.lanes.key_value, step.index, step.lanes.head, step.live
         start = np.full(len(index), tile.start, np.int64)
         if op.sub_block is not None:
             at: SubBlocks = args[2]
@@ -71,8 +72,23 @@ class LampFunctions(InterpreterFunctions):
             rounding=rounding,
             random=random_site(self.run, op, SITE_LOW if op.sub_block is None else SITE_HIGH, start, args[2:]),
         )
-        self.run.counts().add_saturation(fmt.name, head, *kernels.count_saturated(scores, live, fmt))
+        counts, largest = kernels.count_saturated(scores, live, fmt)
+        if op.sub_block is None or step.held is None:
+            self.run.counts().add_saturation(fmt.name, head, counts, largest)
+        else:
+            self._hold_saturation(step.held, fmt.name, args[2].lane, head, counts, largest)
         return (scores,)
+
+    def _hold_saturation(
+        self, held: list[Callable[[Bools], None]], name: str, lane: Ints, head: Ints, counts: Ints, largest: F32
+    ) -> None:
+        """Count the high accumulations of sub-blocks of `lane` when it is known which lanes stay."""
+
+        def count(stays: Bools) -> None:
+            kept = stays[lane]
+            self.run.counts().add_saturation(name, head[kept], counts[kept], largest[kept])
+
+        held.append(count)
 
     @impl(lamp.SubBlockMaxOp)
     def run_max(self, interpreter: Interpreter, op: lamp.SubBlockMaxOp, args: PythonValues) -> PythonValues:
@@ -142,11 +158,52 @@ class LampFunctions(InterpreterFunctions):
         if not mask.any():
             return (np.zeros_like(scores),)
         concerned = live & _per_key(mask, scores.shape[1])
-        self.run.counts().add_above_one(self.run.running().head, kernels.count_above_one(scores, concerned, maximum))
+        self._count_above_one(kernels.count_above_one(scores, concerned, maximum))
         shifted = maximum if op.cut is None else kernels.truncate(maximum, op.cut.format)
         clamp = op.above_one.data == "clamp"
         exp_format = element_format(op.result)
         return (kernels.shift_exp(scores, concerned, shifted, op.shift_format.format, exp_format, clamp=clamp),)
+
+    def _count_above_one(self, counts: Ints) -> None:
+        step, head = self.run.in_step(), self.run.running().head
+        if step.held is None:
+            self.run.counts().add_above_one(head, counts)
+        else:
+            step.held.append(lambda stays: self.run.counts().add_above_one(head[stays], counts[stays]))
+
+    @impl(lamp.DisruptiveOp)
+    def run_disruptive(self, interpreter: Interpreter, op: lamp.DisruptiveOp, args: PythonValues) -> PythonValues:
+        run, step = self.run, self.run.in_step()
+        live: Bools = args[len(op.masks)]
+        rest = args[len(op.masks) + 1 :]
+        entry, otherwise = rest[: len(op.entry)], rest[len(op.entry) :]
+        recomputed = np.logical_or.reduce(args[: len(op.masks)])
+        branches = recomputed.sum(axis=1) >= 2
+        for count in step.held or ():
+            count(~branches)
+        step.held = None
+        chosen = np.flatnonzero(branches)
+        if not len(chosen):
+            return tuple(otherwise)
+        results = [value.copy() for value in otherwise]
+        for result, value in zip(results, entry, strict=True):
+            result[chosen] = value[chosen]
+        sub_blocks, chunk = recomputed.shape[1], op.chunk.value.data
+        size = live.shape[1] // sub_blocks
+        for first in range(0, sub_blocks, chunk):
+            inside = slice(first * size, (first + chunk) * size)
+            some = chosen[live[chosen, inside].any(axis=(1, 2))]
+            if not len(some):
+                continue
+            alive = np.zeros((len(some), *live.shape[1:]), np.bool_)
+            alive[:, inside] = live[some, inside]
+            blocks = alive.reshape(len(some), sub_blocks, -1).any(axis=2)
+            run.step = step.part(some, alive)
+            state = interpreter.run_ssacfg_region(op.body, (blocks, alive, *(x[some] for x in results)), "disruptive")
+            for result, value in zip(results, state, strict=True):
+                result[some] = value
+        run.step = step
+        return tuple(results)
 
     @impl(lamp.MergeOp)
     def run_merge(self, interpreter: Interpreter, op: lamp.MergeOp, args: PythonValues) -> PythonValues:
@@ -185,7 +242,8 @@ class LampFunctions(InterpreterFunctions):
     def run_update(self, interpreter: Interpreter, op: lamp.UpdateOutputOp, args: PythonValues) -> PythonValues:
         output, factor, exponentials, live, value = args
         start = np.full(len(output), value.start, np.int64)
-        return (kernels.update_output(output, factor, exponentials, live, value.data, value.key_value, start),)
+        key_value = self.run.running().key_value
+        return (kernels.update_output(output, factor, exponentials, live, value.data, key_value, start),)
 
     @impl(lamp.RecordOp)
     def run_record(self, interpreter: Interpreter, op: lamp.RecordOp, args: PythonValues) -> PythonValues:
@@ -194,7 +252,10 @@ class LampFunctions(InterpreterFunctions):
         none = np.zeros(len(head), np.int64)
         stage1 = masks.pop(0).sum(axis=1) if op.stage1 is not None else none
         stage2 = masks.pop(0).sum(axis=1) if op.stage2 is not None else none
-        self.run.counts().add_tiles(head, stage1, stage1 + stage2)
+        final = stage1 + stage2
+        if op.at_most is not None:
+            stage1, final = (np.minimum(count, op.at_most.value.data) for count in (stage1, final))
+        self.run.counts().add_tiles(head, stage1, final)
         return ()
 
 

@@ -6,8 +6,8 @@ entry in the tile run: per-lane values that the loop carries are compacted to th
 `Step.index`.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -57,10 +57,9 @@ def cut_lanes(*, batch: int, heads: int, group: int, queries: int, rows: int, at
 
 @dataclass(frozen=True)
 class TileRef:
-    """A key tile of K or V for each lane that runs: rows `start` .. `start + count` of `data[key_value]`, not copied."""
+    """A key tile of K or V, not copied: rows `start` .. `start + count` of `data[key_value]` for each lane that runs."""
 
     data: F32
-    key_value: Ints
     start: int
     count: int
 
@@ -75,13 +74,19 @@ class SubBlocks:
 
 @dataclass
 class Step:
-    """One tile of a loop: the lanes that run it and what they see."""
+    """
+    One tile of a loop: the lanes that run it and what they see.
+
+    `held` keeps counts back until it is known which lanes branch (layout compact): calls that take a mask of the lanes to
+    count. None: counted at once.
+    """
 
     index: Ints
     lanes: Lanes
     tile: int
     key_start: int
     live: Bools
+    held: list[Callable[[Bools], None]] | None = field(default=None)
 
     @classmethod
     def of(cls, rules: Liveness, lanes: Lanes, tile: int, keys: int) -> "Step":
@@ -98,6 +103,10 @@ class Step:
             if not some.all():
                 index, chosen, live = index[some], chosen[np.flatnonzero(some)], live[some]
         return cls(index, chosen, tile, tile * keys, live)
+
+    def part(self, which: Ints, live: Bools) -> "Step":
+        """The same tile for some of its lanes; `live` is theirs."""
+        return Step(self.index[which], self.lanes[which], self.tile, self.key_start, live)
 
 
 def _all_live(rules: Liveness, lanes: Lanes, start: Ints, keys: int) -> bool:

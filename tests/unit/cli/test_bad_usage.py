@@ -24,7 +24,6 @@ BAD_OPTIONS: list[tuple[list[str], str]] = [
     (["--report", "-", "--emit", "lamp"], "--report - and --emit both print on stdout; choose one"),
     (["--dim", "seq"], "--dim seq: expected NAME=N, such as batch=1"),
     (["--dim", "length=4"], "no input has a dimension 'length'; symbolic dimensions: batch, seq"),
-    (["--layout", "compact"], "option layout=compact: this layout is not supported yet; use layout=safe"),
     (["--pipeline", "lamp-fold"], "lamp-fold"),
     (["--pipeline", "lamp-tile-attention{"], "--pipeline"),
 ]

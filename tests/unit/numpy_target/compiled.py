@@ -1,7 +1,7 @@
 """One attention from arrays and options: compiled to level 3 or 4, and as the scalar reference computes it."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from xdsl.context import Context
@@ -15,6 +15,7 @@ from lampc.numerics.formats import HW, UNBOUNDED
 from lampc.numerics.masks import split_mask
 from lampc.numerics.statistics import Statistics
 from lampc.passes.mixed_precision import MixedPrecisionPass
+from lampc.passes.register_layout import RegisterLayoutPass
 from lampc.passes.tile_attention import TileAttentionPass
 from lampc.targets.numpy.run import NumpyTarget
 
@@ -33,6 +34,7 @@ class Case:
     attention: dict[str, Any] = field(default_factory=dict[str, Any])
     tiling: dict[str, Any] = field(default_factory=dict[str, Any])
     precision: dict[str, Any] | None = field(default_factory=dict[str, Any])
+    layout: Literal["safe", "compact"] = "safe"
 
     def module(self) -> ModuleOp:
         """The function `attention`, tiled, and in mixed precision unless `precision` is None."""
@@ -53,6 +55,7 @@ class Case:
         TileAttentionPass(**self.tiling).apply(Context(), module)
         if self.precision is not None:
             MixedPrecisionPass(**self.precision).apply(Context(), module)
+        RegisterLayoutPass(self.layout).apply(Context(), module)
         module.verify()
         return module
 
@@ -72,7 +75,9 @@ class Case:
         group = heads // self.k.shape[1]
         attention: dict[str, Any] = {"scale": 1.0, **self.attention}
         masked_value = attention.pop("masked_value", -np.inf)
-        structure: dict[str, Any] = {name: attention[name] for name in ("causal", "causal_offset", "window") if name in attention}
+        structure: dict[str, Any] = {
+            name: attention[name] for name in ("causal", "causal_offset", "window") if name in attention
+        }
         tiling: dict[str, Any] = {name: value for name, value in self.tiling.items() if name in ("bq", "bk", "nk", "kv_order")}
         live, bias = split_mask(self.mask, masked_value=masked_value, shape=(batch, heads, queries, keys), **structure)
         precision: dict[str, Any] = dict(self.precision) if self.precision is not None else {"policy": "fp32"}
@@ -90,7 +95,9 @@ class Case:
                     sink=None if self.sinks is None else float(self.sinks[head]),
                     **attention,
                 )
-                options = reference.Options(formats=formats, stream=item * heads + head, **tiling, **precision)
+                options = reference.Options(
+                    formats=formats, stream=item * heads + head, layout=self.layout, **tiling, **precision
+                )
                 output[item, head], counted = reference.attention(one, options)
                 wide = Statistics(heads, counted.sub_blocks)
                 for name in ("stage1", "final", "dead_tiles", "above_one", "largest"):

@@ -1,10 +1,11 @@
 """The numpy target against the scalar reference: every bit of the output and every count."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
+
 from tests.unit.numpy_target.compiled import Case, operands, same_bits
 
 PAPER_SIM: dict[str, Any] = {"range": "unbounded", "shift": "exact", "exp_above_one": "keep"}
@@ -45,6 +46,8 @@ CASES: dict[str, Callable[[], Case]] = {
     "subnormal": lambda: Case(*operands(16), attention={"scale": 2.0**-8}),
     "tiles": lambda: Case(*operands(17), tiling={"bq": 8, "nq": 2, "bk": 4, "nk": 3}),
     "kv order": lambda: Case(*operands(18, keys=100, queries=8, heads=1, kv_heads=1), tiling={"kv_order": "sink-first"}),
+    "eight sub-blocks": lambda: Case(*operands(30, keys=50), tiling={"bk": 4, "nk": 8, "bq": 8}),
+    "one sub-block": lambda: Case(*operands(31), tiling={"nk": 1}),
     "reverse": lambda: Case(*operands(19, keys=100, queries=8, heads=1, kv_heads=1), tiling={"kv_order": "reverse"}),
 }
 
@@ -64,11 +67,16 @@ PRECISIONS: dict[str, dict[str, Any] | None] = {
 }
 
 
+LAYOUTS: tuple[Literal["safe"], Literal["compact"]] = ("safe", "compact")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("name", CASES)
-def test_same_bits_and_counts(name: str, precision: str):
+def test_same_bits_and_counts(name: str, precision: str, layout: Literal["safe", "compact"]):
     case = CASES[name]()
     case.precision = PRECISIONS[precision]
+    case.layout = layout
     output, statistics = case.run()
     expected, counted = case.expected()
     assert same_bits(output, expected)

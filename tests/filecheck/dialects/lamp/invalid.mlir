@@ -98,3 +98,33 @@ func.func @delta(%o: !lamp.order<4>, %top: tensor<4x16x!lamp.float<e4m3>>, %mu: 
   func.return
 }
 // CHECK: delta must be finite and not negative, got -1.0
+
+// -----
+
+func.func @chunk(%m4: !lamp.mask<4>, %live: tensor<64x16xi1>, %mu: tensor<16xf32>, %new: tensor<16xf32>) {
+  %r = lamp.disruptive %sbs, %alive, %m in chunks of 5 where(%m4) live(%live) entry(%mu) otherwise(%new) : !lamp.mask<4>, tensor<64x16xi1>, (tensor<16xf32>) {
+    lamp.yield %m : tensor<16xf32>
+  }
+  func.return
+}
+// CHECK: a chunk has 1 to 4 sub-blocks, got 5
+
+// -----
+
+func.func @masks(%m4: !lamp.mask<4>, %live: tensor<64x16xi1>, %mu: tensor<16xf32>, %new: tensor<16xf32>) {
+  %r = lamp.disruptive %sbs, %alive, %m in chunks of 3 where(%m4, %m4, %m4) live(%live) entry(%mu) otherwise(%new) : !lamp.mask<4>, tensor<64x16xi1>, (tensor<16xf32>) {
+    lamp.yield %m : tensor<16xf32>
+  }
+  func.return
+}
+// CHECK: one or two masks of one tile say which sub-blocks were recomputed
+
+// -----
+
+func.func @state(%m4: !lamp.mask<4>, %live: tensor<64x16xi1>, %mu: tensor<16xf32>, %new: tensor<16xf32>) {
+  %r = lamp.disruptive %sbs, %alive, %m in chunks of 3 where(%m4) live(%live) entry(%mu) otherwise(%new) : !lamp.mask<4>, tensor<64x16xi1>, (tensor<16xf32>) {
+    lamp.yield %m, %m : tensor<16xf32>, tensor<16xf32>
+  }
+  func.return
+}
+// CHECK: the body ends in a lamp.yield of the state after a chunk

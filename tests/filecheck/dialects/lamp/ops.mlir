@@ -48,6 +48,18 @@ func.func @lamp(%q: tensor<1x9x512x64xf32>, %k: tensor<1x3x512x64xf32>, %v: tens
     func.return %o : tensor<1x9x512x64xf32>
 }
 
+func.func @disruptive(%high: !lamp.mask<4>, %live: tensor<64x16xi1>, %mu: tensor<16xf32>, %new: tensor<16xf32>) -> tensor<16xf32> {
+  %r = lamp.disruptive %sbs, %alive, %m in chunks of 3 where(%high, %high) live(%live) entry(%mu) otherwise(%new) : !lamp.mask<4>, tensor<64x16xi1>, (tensor<16xf32>) {
+    lamp.yield %m : tensor<16xf32>
+  }
+  func.return %r : tensor<16xf32>
+}
+
+func.func @record(%lane: !attn.lane, %high: !lamp.mask<4>) {
+  lamp.record %lane stage1 %high : !lamp.mask<4> {at_most = 2 : i64}
+  func.return
+}
+
 // CHECK:      builtin.module {
 // CHECK-NEXT:   func.func @lamp(%q: tensor<1x9x512x64xf32>, %k: tensor<1x3x512x64xf32>, %v: tensor<1x3x512x64xf32>) -> tensor<1x9x512x64xf32> {
 // CHECK-NEXT:     %o = attn.lanes %lane in (batch = 1, heads = 9, group = 3, blocks = 4, warps = 8, rows = 16) layout "safe" -> tensor<1x9x512x64xf32> {
@@ -94,5 +106,15 @@ func.func @lamp(%q: tensor<1x9x512x64xf32>, %k: tensor<1x3x512x64xf32>, %v: tens
 // CHECK-NEXT:       attn.yield %r : tensor<16x64xf32>
 // CHECK-NEXT:     }
 // CHECK-NEXT:     func.return %o : tensor<1x9x512x64xf32>
+// CHECK-NEXT:   }
+// CHECK-NEXT:   func.func @disruptive(%high: !lamp.mask<4>, %live: tensor<64x16xi1>, %mu: tensor<16xf32>, %new: tensor<16xf32>) -> tensor<16xf32> {
+// CHECK-NEXT:     %r = lamp.disruptive %sbs, %alive, %m in chunks of 3 where(%high, %high) live(%live) entry(%mu) otherwise(%new) : !lamp.mask<4>, tensor<64x16xi1>, (tensor<16xf32>) {
+// CHECK-NEXT:       lamp.yield %m : tensor<16xf32>
+// CHECK-NEXT:     }
+// CHECK-NEXT:     func.return %r : tensor<16xf32>
+// CHECK-NEXT:   }
+// CHECK-NEXT:   func.func @record(%lane: !attn.lane, %high: !lamp.mask<4>) {
+// CHECK-NEXT:     lamp.record %lane stage1 %high : !lamp.mask<4> {at_most = 2 : i64}
+// CHECK-NEXT:     func.return
 // CHECK-NEXT:   }
 // CHECK-NEXT: }
