@@ -21,7 +21,7 @@ from lampc.numerics.arrays import Array
 from lampc.numerics.formats import E4M3, E4M11, E8M3, E8M11, FloatFormat
 
 LANES, ROWS, KEYS, SIZE = 256, 16, 64, 64
-TURNS = 7
+TURNS = 5
 ENGINES: tuple[tuple[str, kernels.Engine, int], ...] = (
     ("numba, 1 thread", "numba", 1),
     ("numba, 2 threads", "numba", 2),
@@ -61,7 +61,7 @@ def work() -> dict[str, tuple[int, Callable[[], Array]]]:
     """Name -> steps per call, call."""
     rng = np.random.default_rng(0)
     keys, values = (rng.standard_normal((3, 512, SIZE)).astype(np.float32) for _ in range(2))
-    queries = rng.standard_normal((LANES, ROWS, SIZE)).astype(np.float32)
+    queries = rng.standard_normal((LANES, SIZE, ROWS)).astype(np.float32).swapaxes(1, 2)
     head, start = rng.integers(0, 3, LANES), rng.integers(0, 512 // KEYS, LANES) * KEYS
     acc, scale = np.zeros((LANES, ROWS, SIZE), np.float32), np.ones((LANES, ROWS), np.float32)
     e = rng.random((LANES, KEYS, ROWS), np.float32)

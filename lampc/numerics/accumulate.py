@@ -23,23 +23,23 @@ def accumulate(
     keys: F32,
     key_index: Ints,
     key_start: Ints,
-    queries: F32,
-    query_index: Ints,
+    columns: F32,
+    column_index: Ints,
     count: int,
     fmt: FloatFormat | None,
     block: int,
     rounding: Rounding,
     random: RandomSite | None,
 ) -> F32:
-    """See `lampc.numerics.kernels.accumulate`."""
-    n, rows, d = len(key_index), queries.shape[1], queries.shape[2]
+    """See `lampc.numerics.kernels.accumulate`; `columns` [Q, d, rows] are the queries, rows contiguous."""
+    n, rows, d = len(key_index), columns.shape[2], columns.shape[1]
     out = np.zeros((n, count, rows), np.float32)
     for first in range(0, n, ITEMS_AT_ONCE):
         part = slice(first, first + ITEMS_AT_ONCE)
         # One term of all entries after the other: [d, n, count, 1] times [d, n, 1, rows].
         tile = gather_rows(keys, key_index[part], key_start[part], count)
         k = np.ascontiguousarray(tile.transpose(2, 0, 1))[..., None]
-        q = np.ascontiguousarray(queries[query_index[part]].transpose(2, 0, 1))[:, :, None]
+        q = np.ascontiguousarray(columns[column_index[part]].transpose(1, 0, 2))[:, :, None]
         c = np.zeros((len(tile), count, rows), np.float32)
         for step, start in enumerate(range(0, d, block)):
             total = k[start] * q[start]

@@ -75,7 +75,8 @@ def accumulate(
     Key-query products, the running sum rounded to `fmt` after every `block` terms.
 
     keys         float32 [K, Lk, d]; lane a reads rows key_start[a] .. +count of keys[key_index[a]], rows outside read 0
-    queries      float32 [Q, rows, d], already scaled; lane a reads queries[query_index[a]]
+    queries      float32 [Q, rows, d], already scaled; lane a reads queries[query_index[a]]. Where rows are contiguous
+                 (`queries.swapaxes(1, 2)` is) nothing is copied; numpy target and benchmarks keep them so
     fmt          accumulator format; None is plain FP32
     block        terms summed in FP32, from 0 and in order, before each rounded addition (the last may be fewer)
     rounding     `rne`, `rtz`, or `stochastic`, which needs `random`: the step is the number of the rounded addition
@@ -91,7 +92,10 @@ def accumulate(
         raise ValueError("accumulate_block is at least 1")
     if rounding == "stochastic" and random is None:
         raise ValueError("stochastic rounding needs a random site")
-    args = (_f32(keys), _ints(key_index), _ints(key_start), _f32(queries), _ints(query_index))
+    columns, column_index = np.swapaxes(queries, 1, 2), _ints(query_index)
+    if not columns.flags.c_contiguous and len(column_index) < len(columns):
+        columns, column_index = columns[column_index], _ints(np.arange(len(column_index)))
+    args = (_f32(keys), _ints(key_index), _ints(key_start), _f32(columns), column_index)
     with np.errstate(all="ignore"):
         return form("accumulate").accumulate(*args, count, fmt, block, rounding, random)
 

@@ -29,18 +29,18 @@ def accumulate(
     keys: F32,
     key_index: Ints,
     key_start: Ints,
-    queries: F32,
-    query_index: Ints,
+    columns: F32,
+    column_index: Ints,
     count: int,
     fmt: FloatFormat | None,
     block: int,
     rounding: Rounding,
     random: RandomSite | None,
 ) -> F32:
-    """See `lampc.numerics.kernels.accumulate`."""
-    n, rows, d = len(key_index), queries.shape[1], queries.shape[2]
+    """See `lampc.numerics.kernels.accumulate`; `columns` [Q, d, rows] are the queries, rows contiguous."""
+    n, rows, d = len(key_index), columns.shape[2], columns.shape[1]
     out = np.empty((n, count, rows), np.float32)
-    lanes = (keys, key_index, key_start, queries, query_index)
+    lanes = (keys, key_index, key_start, columns, column_index)
     steps = count * -(-rows // LANES) * LANES * d
     if block == 1 and (rounding == "rne" or fmt is None):
         grid = grid_of(fmt)
@@ -81,8 +81,8 @@ def _nearest(
     keys: F32,
     key_index: Ints,
     key_start: Ints,
-    queries: F32,
-    query_index: Ints,
+    columns: F32,
+    column_index: Ints,
     grid: tuple[Any, ...],
     out: F32,
 ) -> None:
@@ -90,7 +90,7 @@ def _nearest(
     d = keys.shape[2]
     padded_count = (count + 7) // 8 * 8
     padded = np.zeros(padded_count * d, np.float32)
-    query = np.zeros(d * LANES, np.float32)
+    narrow = np.zeros(d * LANES, np.float32)
     spare = np.zeros(8 * LANES, np.float32)
     for a in range(first, last):
         start = key_start[a]
@@ -101,15 +101,19 @@ def _nearest(
         base = start * d if inside else 0
         for first_row in range(0, rows, LANES):
             width = min(LANES, rows - first_row)
-            for r in range(width):
+            if width < LANES:
                 for t in range(d):
-                    query[t * LANES + r] = queries[query_index[a], first_row + r, t]
+                    for r in range(width):
+                        narrow[t * LANES + r] = columns[column_index[a], t, first_row + r]
+            query = columns[column_index[a]].reshape(-1) if width == LANES else narrow
+            from_row = first_row if width == LANES else 0
+            pitch = rows if width == LANES else LANES
             # Eight sums in registers hide the latency of the eight dependent operations of a step.
             for i in range(0, padded_count, 8):
                 c0 = c1 = c2 = c3 = c4 = c5 = c6 = c7 = zero_lanes()
                 at = base + i * d
                 for t in range(d):
-                    q = load_lanes(query, t * LANES)
+                    q = load_lanes(query, t * pitch + from_row)
                     c0 = rounded(plus_product(c0, tile, at + t, q), grid)
                     c1 = rounded(plus_product(c1, tile, at + t + d, q), grid)
                     c2 = rounded(plus_product(c2, tile, at + t + 2 * d, q), grid)
@@ -173,8 +177,8 @@ def _general(
     keys: F32,
     key_index: Ints,
     key_start: Ints,
-    queries: F32,
-    query_index: Ints,
+    columns: F32,
+    column_index: Ints,
     block: int,
     mode: int,
     spacing: tuple[Any, ...],
@@ -185,13 +189,10 @@ def _general(
     _, count, rows = out.shape
     length, d = keys.shape[1], keys.shape[2]
     seed, stream, query_start, first_key, site = counter
-    query = np.empty((d, rows), np.float32)
     total = np.empty(rows, np.float32)
     word = np.zeros(rows, np.uint64)
     for a in range(first, last):
-        for r in range(rows):
-            for t in range(d):
-                query[t, r] = queries[query_index[a], r, t]
+        query = columns[column_index[a]]
         for i in range(count):
             key = key_start[a] + i
             inside = 0 <= key < length

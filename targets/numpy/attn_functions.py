@@ -166,7 +166,9 @@ class AttnFunctions(InterpreterFunctions):
     @impl(tiled.ScaleQueryOp)
     def run_scale(self, interpreter: Interpreter, op: tiled.ScaleQueryOp, args: PythonValues) -> PythonValues:
         with np.errstate(over="ignore", invalid="ignore"):
-            return (args[0] * np.float32(op.scale.value.data),)
+            scaled = args[0] * np.float32(op.scale.value.data)
+        # Rows contiguous, as the accumulation kernels read them.
+        return (np.ascontiguousarray(scaled.swapaxes(1, 2)).swapaxes(1, 2),)
 
     @impl(tiled.SoftmaxInitOp)
     def run_init(self, interpreter: Interpreter, op: tiled.SoftmaxInitOp, args: PythonValues) -> PythonValues:
