@@ -34,7 +34,9 @@ PASSES = {
     "lamp-accel-allocate": "lampc.passes.accel_allocate:AccelAllocatePass",
 }
 
-TARGETS: dict[str, str] = {}
+TARGETS = {
+    "lamp-assembly": "lampc.targets.accel.assembly_target:AssemblyTarget",
+}
 
 FRONTENDS = {
     "onnx": "lampc.frontend.xdsl_frontend:OnnxFrontend",

@@ -11,5 +11,5 @@ from lampc.errors import CompileError, printable
 def refuse(op: Operation, message: str) -> NoReturn:
     """Raise CompileError that names the node `op` comes from."""
     location = op.location
-    where = f"node '{printable(location.name)}'" if isinstance(location, NameLoc) else None
+    where = f"node '{printable(location.desc.data)}'" if isinstance(location, NameLoc) else None
     raise CompileError(message, where=where)

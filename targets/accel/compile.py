@@ -124,7 +124,7 @@ def _descriptor(op: DescriptorOp, config: Config) -> Descriptor:
 
 
 def _location(op: Operation) -> str:
-    return op.location.name if isinstance(op.location, NameLoc) else ""
+    return op.location.desc.data if isinstance(op.location, NameLoc) else ""
 
 
 @dataclass

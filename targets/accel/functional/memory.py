@@ -77,6 +77,11 @@ class Sram:
     def tiles(self, word: Word, place: Ints, slot: Ints, context: Ints) -> tuple[F32, Ints]:
         """Float32 [all slots, rows, width] and the index of each context's slot in it, about to be read."""
         buffer = self._checked(word, slot)
+        empty = self._order[word["buf"]].empty(place, slot)
+        if empty.any():
+            first = int(np.argmax(empty))
+            here = self._describe(int(place[first]), int(context[first]), word.index)
+            raise InputError(f"{here} reads slot {int(slot[first])} of buffer {word['buf']} before anything is loaded into it")
         fault = self._order[word["buf"]].read(self._barriers.clock, place, slot, context, word.index)
         self._report(fault, word, "reads", place, slot, context)
         return buffer.reshape(-1, *buffer.shape[2:]), place * buffer.shape[1] + slot

@@ -114,10 +114,10 @@ def run_chunk(chunk: Chunk, streams: tuple[Stream, Stream], barrier_name: Callab
             while stream.ready:
                 progress |= issue(chunk, stream, *stream.take())
                 words += 1
+                if words > MAX_WORDS:
+                    raise InputError(f"the program has not ended after {MAX_WORDS} instructions; does a loop never leave?")
         if not progress:
             raise InputError(deadlock(chunk, streams, barrier_name))
-        if words > MAX_WORDS:
-            raise InputError(f"the program has not ended after {MAX_WORDS} instructions; does a loop never leave?")
 
 
 def deadlock(chunk: Chunk, streams: tuple[Stream, Stream], barrier_name: Callable[[int], str], limit: int = 8) -> str:

@@ -67,6 +67,10 @@ class AccessOrder:
         self._write = np.zeros((places, slots), np.int64)
         self._write_word = np.zeros((places, slots), np.int64)
 
+    def empty(self, place: Ints, slot: Ints) -> Bools:
+        """Which slots nothing has been written to."""
+        return self._write[place, slot] == 0
+
     def read(self, clock: Ints, place: Ints, slot: Ints, context: Ints, word: int) -> tuple[int, int, int] | None:
         """Note reads; (position, other context, its word) of the first one that no barrier orders after the last write."""
         writer = self._writer[place, slot]

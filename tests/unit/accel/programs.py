@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from tests.unit.numpy_target.compiled import Case
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 
@@ -14,6 +13,7 @@ from lampc.targets.accel.functional.engine import Engine, FunctionalResult
 from lampc.targets.accel.functional.memory import Tensors
 from lampc.targets.accel.program import Program
 from lampc.targets.accel.run import AccelTarget, run_functional
+from tests.unit.numpy_target.compiled import Case
 
 Array = np.ndarray[Any, Any]
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from lampc.numerics import engine as kernel_engine
 from tests.unit.accel.programs import run_case
 from tests.unit.numpy_target.compiled import Case, operands, same_bits
 from tests.unit.numpy_target.test_against_reference import CASES, PRECISIONS
-
-from lampc.numerics import engine as kernel_engine
 
 # The others are no programs of the machine; test_refused.py sees to them.
 OF_THE_MACHINE = [name for name in PRECISIONS if name not in ("paper-sim", "rtz", "stochastic")]
