@@ -43,6 +43,14 @@ class Tensors:
         return self.output if tensor == "o" else getattr(self, tensor)
 
 
+def rows_of(source: F32, index: Ints, start: Ints, count: int) -> F32:
+    """source[index, start : start + count] for each of n, float32 [n, count, columns]; rows outside are zero."""
+    rows = source.shape[1]
+    if not len(start) or start.min() < 0 or start.max() + count > rows:
+        return gather_rows(source, index, start, count)
+    return source.reshape(-1, source.shape[2])[(index * rows + start)[:, None] + np.arange(count)]
+
+
 class Sram:
     """
     The rings of tiles of each thread block.
@@ -72,7 +80,7 @@ class Sram:
         buffer = self._checked(word, slot)
         fault = self._order[word["buf"]].write(self._barriers.clock, place, slot, context, word.index)
         self._report(fault, word, "writes", place, slot, context)
-        buffer[place, slot] = gather_rows(source, row, tile * buffer.shape[2], buffer.shape[2])
+        buffer[place, slot] = rows_of(source, row, tile * buffer.shape[2], buffer.shape[2])
 
     def tiles(self, word: Word, place: Ints, slot: Ints, context: Ints) -> tuple[F32, Ints]:
         """Float32 [all slots, rows, width] and the index of each context's slot in it, about to be read."""

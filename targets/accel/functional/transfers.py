@@ -3,12 +3,12 @@
 import numpy as np
 
 from lampc.numerics import kernels
-from lampc.numerics.accumulate import gather_rows
 from lampc.numerics.arrays import F32, Ints
 from lampc.numerics.masks import rows_tile
 from lampc.targets.accel.functional.chunk import Chunk, Handler
 from lampc.targets.accel.functional.codes import SCORE_FORMATS
 from lampc.targets.accel.functional.contexts import Contexts
+from lampc.targets.accel.functional.memory import rows_of
 from lampc.targets.accel.functional.scores import exponentials
 from lampc.targets.accel.functional.words import Word
 
@@ -26,7 +26,7 @@ def _dma_ld(chunk: Chunk, c: Contexts, word: Word, at: Ints) -> None:
 def _dma_ldr(chunk: Chunk, c: Contexts, word: Word, at: Ints) -> None:
     chunk.tensor(word, ("q",))
     rows = c.t.fragment(word["q"], c.config.d)
-    rows[at] = gather_rows(chunk.tensors.q, c.head[at], c.query_start(at), c.config.bq)
+    rows[at] = rows_of(chunk.tensors.q, c.head[at], c.query_start(at), c.config.bq)
 
 
 def _entries(chunk: Chunk, c: Contexts, word: Word, at: Ints, tensor: str, register: str, width: int) -> None:

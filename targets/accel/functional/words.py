@@ -21,6 +21,7 @@ class Word:
 
     index: int
     row: Instruction
+    mnemonic: str
     format: Format
     predicate: int
     wait: int
@@ -32,10 +33,6 @@ class Word:
 
     def __getitem__(self, name: str) -> int:
         return self.fields[name]
-
-    @property
-    def mnemonic(self) -> str:
-        return self.row.mnemonic(self.format)
 
 
 def words_of(stream: DecodedStream) -> list[Word]:
@@ -50,6 +47,7 @@ def words_of(stream: DecodedStream) -> list[Word]:
             Word(
                 index,
                 row,
+                row.mnemonic(stream.fmt(index)),
                 stream.fmt(index),
                 int(stream.predicate[index]),
                 fields["bar"] if row.name == "bar.wait" else wait,

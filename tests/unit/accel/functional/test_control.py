@@ -23,7 +23,7 @@ def config(**values: Any) -> Config:
 
 
 def word(name: str, **fields: int) -> Word:
-    return Word(0, BY_NAME[name], Format.NONE, 0, -1, -1, 0, False, fields, np.float32(0))
+    return Word(0, BY_NAME[name], name, Format.NONE, 0, -1, -1, 0, False, fields, np.float32(0))
 
 
 @pytest.fixture
