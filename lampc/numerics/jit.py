@@ -10,7 +10,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, TypeVar
 
-from lampc.numerics.arrays import F32
+from lampc.numerics.arrays import F32, Bools
 
 # Neither package has types; Any keeps their names from spreading through strict checking.
 ir: Any = import_module("llvmlite.ir")
@@ -107,6 +107,18 @@ def _plus_product(_typing: Any, total: Any, array: Any, offset: Any, lanes: Any)
     return _LANES(_LANES, array, types.intp, _LANES), generate
 
 
+def _plus_live(_typing: Any, total: Any, array: Any, offset: Any, live: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        address = _address(context, builder, signature.args[1], args[1], args[2])
+        added = builder.fadd(args[0], builder.load(builder.bitcast(address, _FLOATS.as_pointer()), align=4))
+        flags = _address(context, builder, signature.args[3], args[3], args[2])
+        bytes_type = ir.VectorType(ir.IntType(8), LANES)
+        alive = builder.load(builder.bitcast(flags, bytes_type.as_pointer()), align=1)
+        return builder.select(builder.icmp_unsigned("!=", alive, ir.Constant(bytes_type, [0] * LANES)), added, args[0])
+
+    return _LANES(_LANES, array, types.intp, live), generate
+
+
 def _scaled(_typing: Any, lanes: Any, array: Any, offset: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         scalar = builder.load(_address(context, builder, signature.args[1], args[1], args[2]))
@@ -166,6 +178,8 @@ store_lanes: Callable[[F32, int, Lanes], None] = extending.intrinsic(_store_lane
 """Write 16 elements to a contiguous array at an offset."""
 plus_product: Callable[[Lanes, F32, int, Lanes], Lanes] = extending.intrinsic(_plus_product)
 """f32(total + f32(array[offset] * lanes)), two roundings."""
+plus_live: Callable[[Lanes, F32, int, Bools], Lanes] = extending.intrinsic(_plus_live)
+"""f32(total + array[offset ..]) in the lanes that are live, total in the others."""
 scaled: Callable[[Lanes, F32, int], Lanes] = extending.intrinsic(_scaled)
 """f32(lanes * array[offset])."""
 rounded: Callable[[Lanes, tuple[Any, ...]], Lanes] = extending.intrinsic(_rounded)

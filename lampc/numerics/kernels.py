@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lampc.numerics import stages
-from lampc.numerics.arrays import F32, Bools, Ints, frozen
+from lampc.numerics.arrays import F32, Array, Bools, Ints, frozen
 from lampc.numerics.engine import Engine, engine, form, set_engine
 from lampc.numerics.exponentials import exp_to
 from lampc.numerics.formats import FloatFormat
@@ -31,6 +31,8 @@ __all__ = [
     "engine",
     "is_unsafe",
     "keep_low",
+    "live_rows",
+    "merge_blocks",
     "normalise",
     "rescale",
     "row_sum",
@@ -51,7 +53,12 @@ def _f32(x: npt.ArrayLike) -> F32:
 
 
 def _bools(x: npt.ArrayLike, shape: tuple[int, ...]) -> Bools:
-    return frozen(np.broadcast_to(np.asarray(x, np.bool_), shape))
+    flags = np.asarray(x, np.bool_)
+    return frozen(flags if flags.shape == shape else np.broadcast_to(flags, shape))
+
+
+def _mask(x: Bools | None, lanes: int) -> Bools:
+    return frozen(np.ones((lanes, 1), np.bool_) if x is None else np.asarray(x, np.bool_))
 
 
 def _ints(x: npt.ArrayLike) -> Ints:
@@ -179,12 +186,22 @@ def is_unsafe(ymax: F32, muh: F32, any_live: Bools, delta: float) -> Bools:
         return stages.is_unsafe(_f32(ymax), _f32(muh), _bools(any_live, ymax.shape), np.float32(delta))
 
 
-def shift_exp(y: F32, live: Bools, m: F32, shift_fmt: FloatFormat | None, exp_fmt: FloatFormat | None, *, clamp: bool) -> F32:
+def shift_exp(
+    y: F32,
+    live: Bools,
+    m: F32,
+    shift_fmt: FloatFormat | None,
+    exp_fmt: FloatFormat | None,
+    *,
+    clamp: bool,
+    mask: Bools | None = None,
+) -> F32:
     """
     Exponentials of shifted logits: s = round(f32(m - y)) to `shift_fmt`, E = round(exp(-s)) to `exp_fmt`; dead: 0.
 
     y, live  [n, keys, rows]; m float32 [n, rows]
     formats  both None: FP32, E = f32(exp64(f32(y - m)))
+    mask     bool [n, nk]: entries of the other sub-blocks count as dead; None: all take part
     clamp    a negative s becomes 0 (E = 1); without it s keeps its sign, which needs FP32's exponent range
 
     Raises ValueError for `clamp=False` with a bounded shift format. lampattention.md §4.6.
@@ -192,7 +209,8 @@ def shift_exp(y: F32, live: Bools, m: F32, shift_fmt: FloatFormat | None, exp_fm
     if not clamp and shift_fmt is not None and shift_fmt.min_exponent != -126:
         raise ValueError(f"shift format {shift_fmt.name} has no negative values; clamp them")
     with np.errstate(all="ignore"):
-        return form("stages").shift_exp(_f32(y), _bools(live, y.shape), _f32(m), shift_fmt, exp_fmt, clamp)
+        args = (_f32(y), _bools(live, y.shape), _mask(mask, len(y)), _f32(m))
+        return form("stages").shift_exp(*args, shift_fmt, exp_fmt, clamp)
 
 
 def row_sum(start: F32, e: F32, live: Bools) -> F32:
@@ -272,10 +290,14 @@ def normalise(acc: F32, omega: F32) -> F32:
         return np.where(omega[..., None] == 0, np.float32(0), _f32(acc) / _f32(omega)[..., None])
 
 
-def count_above_one(y: F32, live: Bools, muh: F32) -> Ints:
-    """int64 [n]: live entries of y [n, keys, rows] with f32(muh - y) < 0, before rounding. lampattention.md §4.8."""
+def count_above_one(y: F32, live: Bools, muh: F32, mask: Bools | None = None) -> Ints:
+    """
+    int64 [n]: live entries of y [n, keys, rows] with f32(muh - y) < 0, before rounding; `mask` [n, nk] as in `shift_exp`.
+
+    lampattention.md §4.8.
+    """
     with np.errstate(all="ignore"):
-        return form("stages").count_above_one(_f32(y), _bools(live, y.shape), _f32(muh))
+        return form("stages").count_above_one(_f32(y), _bools(live, y.shape), _mask(mask, len(y)), _f32(muh))
 
 
 def count_saturated(y: F32, live: Bools, fmt: FloatFormat | None) -> tuple[Ints, F32]:
@@ -288,3 +310,13 @@ def count_saturated(y: F32, live: Bools, fmt: FloatFormat | None) -> tuple[Ints,
     """
     top = np.float32(np.nan if fmt is None else fmt.max_finite)
     return form("stages").count_saturated(_f32(y), _bools(live, y.shape), top)
+
+
+def live_rows(live: Bools, nk: int) -> Bools:
+    """bool [n, nk, rows]: whether a row has a live entry in each of `nk` equal sub-blocks; live bool [n, keys, rows]."""
+    return form("stages").live_rows(_bools(live, live.shape), nk)
+
+
+def merge_blocks(low: Array, high: Array, mask: Bools) -> Array:
+    """The sub-blocks of `high` where mask [n, nk] is true, those of `low` elsewhere; both [n, keys, rows], of one type."""
+    return form("stages").merge_blocks(frozen(low), frozen(high), _bools(mask, mask.shape))

@@ -3,7 +3,7 @@
 import numpy as np
 
 from lampc.numerics.arrays import F32, Bools, Ints
-from lampc.numerics.jit import LANES, kernel, load_lanes, plus_product, scaled, store_lanes
+from lampc.numerics.jit import LANES, kernel, load_lanes, plus_live, plus_product, scaled, store_lanes
 from lampc.numerics.numba_accumulate import copy_rows
 from lampc.numerics.threads import spread
 
@@ -28,9 +28,17 @@ def update_output(acc: F32, scale: F32, e: F32, live: Bools, values: F32, value_
 
 @kernel
 def _row_sum(first: int, last: int, e: F32, live: Bools, out: F32) -> None:
+    keys, rows = e.shape[1], e.shape[2]
+    whole = rows // LANES * LANES
     for a in range(first, last):
-        for i in range(e.shape[1]):
-            for r in range(e.shape[2]):
+        terms, alive, sums = e[a].reshape(-1), live[a].reshape(-1), out[a]
+        for r in range(0, whole, LANES):
+            total = load_lanes(sums, r)
+            for i in range(keys):
+                total = plus_live(total, terms, i * rows + r, alive)
+            store_lanes(sums, r, total)
+        for i in range(keys):
+            for r in range(whole, rows):
                 added = out[a, r] + e[a, i, r]
                 out[a, r] = added if live[a, i, r] else out[a, r]
 
@@ -61,6 +69,9 @@ def _update(
         base = start * dv if inside else 0
         old, new = acc[a].reshape(-1), out[a].reshape(-1)
         weight, factor, alive = e[a].reshape(-1), scale[a], live[a].reshape(-1)
+        dead = np.uint8(0)
+        for at in range(keys * rows):
+            dead |= np.uint8(0 if alive[at] else 1)
         # Two rows share the loads of V; an odd last row is its own partner.
         for r in range(0, rows, 2):
             s = min(r + 1, rows - 1)
@@ -78,12 +89,12 @@ def _update(
                     v = base + i * dv + c
                     v0, v1 = load_lanes(tile, v), load_lanes(tile, v + LANES)
                     v2, v3 = load_lanes(tile, v + 2 * LANES), load_lanes(tile, v + 3 * LANES)
-                    if alive[i * rows + r]:
+                    if dead == 0 or alive[i * rows + r]:
                         r0 = plus_product(r0, weight, i * rows + r, v0)
                         r1 = plus_product(r1, weight, i * rows + r, v1)
                         r2 = plus_product(r2, weight, i * rows + r, v2)
                         r3 = plus_product(r3, weight, i * rows + r, v3)
-                    if alive[i * rows + s]:
+                    if dead == 0 or alive[i * rows + s]:
                         s0 = plus_product(s0, weight, i * rows + s, v0)
                         s1 = plus_product(s1, weight, i * rows + s, v1)
                         s2 = plus_product(s2, weight, i * rows + s, v2)

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lampc.numerics import stages
-from lampc.numerics.arrays import F32, F64, Bools, Ints
+from lampc.numerics.arrays import F32, F64, Array, Bools, Ints, frozen
 from lampc.numerics.encoding import decode
 from lampc.numerics.exponentials import exp_table
 from lampc.numerics.formats import FloatFormat
@@ -15,6 +15,8 @@ from lampc.numerics.jit import kernel
 from lampc.numerics.threads import spread
 
 _ENTRIES_PER_NS = 1.0
+_COPIED_PER_NS = 4.0
+_LOOKED_UP_PER_NS = 0.8
 _CHUNK = 16
 
 
@@ -25,12 +27,14 @@ def subblock_max(y: F32, live: Bools, nk: int) -> F32:
     return out
 
 
-def shift_exp(y: F32, live: Bools, m: F32, shift_fmt: FloatFormat | None, exp_fmt: FloatFormat | None, clamp: bool) -> F32:
+def shift_exp(
+    y: F32, live: Bools, mask: Bools, m: F32, shift_fmt: FloatFormat | None, exp_fmt: FloatFormat | None, clamp: bool
+) -> F32:
     """See `lampc.numerics.kernels.shift_exp`."""
     out = np.empty_like(y)
     bounded = [fmt is not None and fmt.min_exponent != -126 for fmt in (shift_fmt, exp_fmt)]
     if any(bounded) and not (clamp and all(bounded)):
-        return stages.shift_exp(y, live, m, shift_fmt, exp_fmt, clamp)
+        return stages.shift_exp(y, live, mask, m, shift_fmt, exp_fmt, clamp)
     if shift_fmt is not None and exp_fmt is not None and all(bounded):
         smallest = np.float32(shift_fmt.min_normal).view(np.int32)
         grid = (
@@ -41,8 +45,10 @@ def shift_exp(y: F32, live: Bools, m: F32, shift_fmt: FloatFormat | None, exp_fm
             np.int32(23 - shift_fmt.mantissa_bits),
         )
         table = _exp_values(shift_fmt, exp_fmt)
-        spread(lambda first, last: _look_up(first, last, y, live, m, grid, table, out), len(y), y.shape[1] * y.shape[2] / 0.5)
+        parts = (y, live, mask, m, grid, table, out)
+        spread(lambda first, last: _look_up(first, last, *parts), len(y), y.shape[1] * y.shape[2] / _LOOKED_UP_PER_NS)
         return out
+    live = live if mask.all() else merge_blocks(frozen(np.zeros_like(live)), live, mask)
 
     def run(first: int, last: int) -> None:
         # NumPy's exp is the one every engine uses; a few lanes at a time stay in cache.
@@ -80,10 +86,11 @@ def keep_low(xi: F32, omegah: F32, free: npt.NDArray[np.uint8], tau: np.float32,
     return out
 
 
-def count_above_one(y: F32, live: Bools, muh: F32) -> Ints:
+def count_above_one(y: F32, live: Bools, mask: Bools, muh: F32) -> Ints:
     """See `lampc.numerics.kernels.count_above_one`."""
     out = np.zeros(len(y), np.int64)
-    spread(lambda first, last: _above_one(first, last, y, live, muh, out), len(y), y.shape[1] * y.shape[2] / _ENTRIES_PER_NS)
+    parts = (y, live, mask, muh, out)
+    spread(lambda first, last: _above_one(first, last, *parts), len(y), y.shape[1] * y.shape[2] / _ENTRIES_PER_NS)
     return out
 
 
@@ -97,6 +104,24 @@ def count_saturated(y: F32, live: Bools, top: np.float32) -> tuple[Ints, F32]:
         y.shape[1] * y.shape[2] / _ENTRIES_PER_NS,
     )
     return counts, largest
+
+
+def live_rows(live: Bools, nk: int) -> Bools:
+    """See `lampc.numerics.kernels.live_rows`."""
+    n, keys, rows = live.shape
+    out = np.zeros((n, nk, rows), np.bool_)
+    _live_rows(live.view(np.uint8).reshape(n, nk, keys // nk, rows), out.view(np.uint8))
+    return out
+
+
+def merge_blocks(low: Array, high: Array, mask: Bools) -> Array:
+    """See `lampc.numerics.kernels.merge_blocks`."""
+    out = np.empty_like(low)
+    size = low.shape[1] * low.shape[2]
+    blocks = (*mask.shape, size // mask.shape[1])
+    parts = (low.reshape(blocks), high.reshape(blocks), mask, out.reshape(blocks))
+    spread(lambda first, last: _merge(first, last, *parts), len(low), size / _COPIED_PER_NS)
+    return out
 
 
 @lru_cache(maxsize=16)
@@ -119,16 +144,37 @@ def _subblock_max(first: int, last: int, y: F32, live: Bools, top: F32) -> None:
 
 
 @kernel
-def _look_up(first: int, last: int, y: F32, live: Bools, m: F32, grid: tuple[Any, ...], table: F32, out: F32) -> None:
+def _repeat_rows(row: F32, count: int, into: F32) -> None:
+    # One row after the other: loops over them all then run over one axis, which vectorises where 16 rows alone would not.
+    for i in range(count):
+        for r in range(len(row)):
+            into[i * len(row) + r] = row[r]
+
+
+@kernel
+def _look_up(
+    first: int, last: int, y: F32, live: Bools, mask: Bools, m: F32, grid: tuple[Any, ...], table: F32, out: F32
+) -> None:
     largest, smallest, factor, per_step, dropped = grid
     offset = np.int32((smallest >> dropped) - (1 << (23 - dropped)))
     nan, dead = np.int32(len(table) - 2), np.int32(len(table) - 1)
-    codes = np.empty(y.shape[2], np.uint32)
+    rows = y.shape[2]
+    count = y.shape[1] // mask.shape[1]
+    codes = np.empty(count * rows, np.uint32)
+    maximum = np.empty(count * rows, np.float32)
     for a in range(first, last):
-        for i in range(y.shape[1]):
+        _repeat_rows(m[a], count, maximum)
+        for theta in range(mask.shape[1]):
+            begin, end = theta * count, theta * count + count
+            scores, alive, result = y[a, begin:end].reshape(-1), live[a, begin:end].reshape(-1), out[a, begin:end].reshape(-1)
+            size = len(scores)
+            if not mask[a, theta]:
+                for r in range(size):
+                    result[r] = 0
+                continue
             # Two loops: the first is arithmetic that vectorises, the second only reads the table.
-            for r in range(y.shape[2]):
-                exact = m[a, r] - y[a, i, r]
+            for r in range(size):
+                exact = maximum[r] - scores[r]
                 above = exact if exact > 0 else np.float32(0)
                 s = np.float32(largest if above > largest else above)
                 power = np.int32(max(np.int32(s.view(np.int32) & np.int32(0x7F800000)), smallest))
@@ -138,9 +184,9 @@ def _look_up(first: int, last: int, y: F32, live: Bools, m: F32, grid: tuple[Any
                 normal, subnormal = np.int32((bits >> dropped) - offset), np.int32(on_grid * per_step)
                 code = normal if bits >= smallest else subnormal
                 code = code if exact == exact else nan
-                codes[r] = np.uint32(code if live[a, i, r] else dead)
-            for r in range(y.shape[2]):
-                out[a, i, r] = table[codes[r]]
+                codes[r] = np.uint32(code if alive[r] else dead)
+            for r in range(size):
+                result[r] = table[codes[r]]
 
 
 @kernel
@@ -227,22 +273,50 @@ def _keep_low(
 
 
 @kernel
-def _above_one(first: int, last: int, y: F32, live: Bools, muh: F32, out: Ints) -> None:
+def _above_one(first: int, last: int, y: F32, live: Bools, mask: Bools, muh: F32, out: Ints) -> None:
+    count = y.shape[1] // mask.shape[1]
+    maximum = np.empty(count * y.shape[2], np.float32)
     for a in range(first, last):
-        for i in range(y.shape[1]):
-            for r in range(y.shape[2]):
-                out[a] += 1 if live[a, i, r] and muh[a, r] - y[a, i, r] < 0 else 0
+        _repeat_rows(muh[a], count, maximum)
+        total = np.int32(0)
+        for theta in range(mask.shape[1]):
+            if mask[a, theta]:
+                begin, end = theta * count, theta * count + count
+                scores, alive = y[a, begin:end].reshape(-1), live[a, begin:end].reshape(-1)
+                for r in range(len(scores)):
+                    total += np.int32(1 if alive[r] & (maximum[r] - scores[r] < 0) else 0)
+        out[a] = total
 
 
 @kernel
 def _saturated(first: int, last: int, y: F32, live: Bools, top: np.int32, counts: Ints, largest: F32) -> None:
     for a in range(first, last):
-        most = np.int32(0)
-        for i in range(y.shape[1]):
-            for r in range(y.shape[2]):
-                # Bits of positive values order as they do; NaN lies beyond infinity.
-                bits = np.int32(np.float32(y[a, i, r]).view(np.int32) & np.int32(0x7FFFFFFF))
-                size = bits if live[a, i, r] and bits <= np.int32(0x7F800000) else np.int32(0)
-                most = size if size > most else most
-                counts[a] += 1 if size == top else 0
+        scores, alive = y[a].reshape(-1), live[a].reshape(-1)
+        most, count = np.int32(0), np.int32(0)
+        for r in range(len(scores)):
+            # Bits of positive values order as they do; NaN lies beyond infinity.
+            bits = np.int32(np.float32(scores[r]).view(np.int32) & np.int32(0x7FFFFFFF))
+            size = bits if alive[r] & (bits <= np.int32(0x7F800000)) else np.int32(0)
+            most = max(size, most)
+            count += np.int32(1 if size == top else 0)
+        counts[a] = count
         largest[a] = np.int32(most).view(np.float32)
+
+
+@kernel
+def _live_rows(live: npt.NDArray[np.uint8], out: npt.NDArray[np.uint8]) -> None:
+    n, nk, keys, rows = live.shape
+    for a in range(n):
+        for theta in range(nk):
+            for i in range(keys):
+                for r in range(rows):
+                    out[a, theta, r] |= live[a, theta, i, r]
+
+
+@kernel
+def _merge(first: int, last: int, low: Array, high: Array, mask: Bools, out: Array) -> None:
+    for a in range(first, last):
+        for theta in range(mask.shape[1]):
+            source, into = high[a, theta] if mask[a, theta] else low[a, theta], out[a, theta]
+            for r in range(len(into)):
+                into[r] = source[r]

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from lampc.numerics.arrays import F32, Bools, Ints
+from lampc.numerics.arrays import F32, Array, Bools, Ints
 from lampc.numerics.exponentials import exp_to
 from lampc.numerics.formats import FloatFormat
 from lampc.numerics.rounding import round_to
@@ -32,14 +32,20 @@ def is_unsafe(ymax: F32, muh: F32, any_live: Bools, delta: np.float32) -> Bools:
     return np.logical_or.reduce(unsafe, axis=1)
 
 
-def shift_exp(y: F32, live: Bools, m: F32, shift_fmt: FloatFormat | None, exp_fmt: FloatFormat | None, clamp: bool) -> F32:
+def shift_exp(
+    y: F32, live: Bools, mask: Bools, m: F32, shift_fmt: FloatFormat | None, exp_fmt: FloatFormat | None, clamp: bool
+) -> F32:
     """See `lampc.numerics.kernels.shift_exp`."""
     s = m[:, None, :] - y
     if shift_fmt is not None:
         s = round_to(s, shift_fmt if clamp else replace(shift_fmt, signed=True))
     elif clamp:
         s = np.maximum(s, np.float32(0))
-    return np.where(live, exp_to(s, exp_fmt), np.float32(0))
+    return np.where(_inside(live, mask), exp_to(s, exp_fmt), np.float32(0))
+
+
+def _inside(live: Bools, mask: Bools) -> Bools:
+    return live & np.repeat(mask, live.shape[1] // mask.shape[1], axis=1)[:, :, None]
 
 
 def stage2_weights(omegah: F32, e: F32, live: Bools, nk: int) -> F32:
@@ -79,9 +85,9 @@ def keep_low(xi: F32, omegah: F32, free: npt.NDArray[np.uint8], tau: np.float32,
     return best
 
 
-def count_above_one(y: F32, live: Bools, muh: F32) -> Ints:
+def count_above_one(y: F32, live: Bools, mask: Bools, muh: F32) -> Ints:
     """See `lampc.numerics.kernels.count_above_one`."""
-    above = (muh[:, None, :] - y < 0) & live
+    above = (muh[:, None, :] - y < 0) & _inside(live, mask)
     return np.count_nonzero(above, axis=(1, 2)).astype(np.int64)
 
 
@@ -89,3 +95,14 @@ def count_saturated(y: F32, live: Bools, top: np.float32) -> tuple[Ints, F32]:
     """See `lampc.numerics.kernels.count_saturated`; `top` NaN: nothing saturates."""
     size = np.where(live & ~np.isnan(y), np.abs(y), np.float32(0))
     return np.count_nonzero(size == top, axis=(1, 2)).astype(np.int64), size.max(axis=(1, 2), initial=np.float32(0))
+
+
+def live_rows(live: Bools, nk: int) -> Bools:
+    """See `lampc.numerics.kernels.live_rows`."""
+    n, keys, rows = live.shape
+    return live.reshape(n, nk, keys // nk, rows).any(axis=2)
+
+
+def merge_blocks(low: Array, high: Array, mask: Bools) -> Array:
+    """See `lampc.numerics.kernels.merge_blocks`."""
+    return np.where(np.repeat(mask, low.shape[1] // mask.shape[1], axis=1)[:, :, None], high, low)

@@ -24,11 +24,6 @@ from lampc.targets.numpy.lanes import F32, Bools, Ints, Run, SubBlocks, TileRef
 # A mask is bool [lanes, sub-blocks] here; an order int8 [lanes, sub-blocks].
 
 
-def _per_key(mask: Bools, keys: int) -> Bools:
-    """A mask of sub-blocks as a mask of keys, [lanes, keys, 1]."""
-    return np.repeat(mask, keys // mask.shape[1], axis=1)[:, :, None]
-
-
 def _bits(mask: Bools) -> Any:
     return np.packbits(mask, axis=1, bitorder="little")[:, 0]
 
@@ -96,10 +91,7 @@ class LampFunctions(InterpreterFunctions):
 
     @impl(lamp.LiveBlocksOp)
     def run_live_blocks(self, interpreter: Interpreter, op: lamp.LiveBlocksOp, args: PythonValues) -> PythonValues:
-        live: Bools = args[0]
-        lanes, keys, rows = live.shape
-        sub_blocks = op.result.type.sub_blocks.data
-        return (live.reshape(lanes, sub_blocks, keys // sub_blocks * rows).any(axis=2),)
+        return (self.run.in_step().live_rows(op.result.type.sub_blocks.data).any(axis=2),)
 
     @impl(lamp.WithoutOp)
     def run_without(self, interpreter: Interpreter, op: lamp.WithoutOp, args: PythonValues) -> PythonValues:
@@ -120,9 +112,9 @@ class LampFunctions(InterpreterFunctions):
         sub_blocks = op.recomputed.type.sub_blocks.data
         keys, rows = shape_of(op.scores)
         size = keys // sub_blocks
-        any_live = live.reshape(lanes, sub_blocks, size, rows).any(axis=2)
+        any_live = self.run.in_step().live_rows(sub_blocks)
         live_blocks = any_live.any(axis=2)
-        scores = np.zeros((lanes, sub_blocks, size, rows), np.float32)
+        scores = np.empty((lanes, sub_blocks, size, rows), np.float32)
         recomputed = np.zeros((lanes, sub_blocks), np.bool_)
         maximum = maximum.copy()
         everybody = np.arange(lanes, dtype=np.int64)
@@ -145,7 +137,7 @@ class LampFunctions(InterpreterFunctions):
         mask: Bools = args[0]
         lanes, sub_blocks = mask.shape
         keys, rows = shape_of(op.scores)
-        scores = np.zeros((lanes, sub_blocks, keys // sub_blocks, rows), np.float32)
+        scores = np.empty((lanes, sub_blocks, keys // sub_blocks, rows), np.float32)
         at = SubBlocks(*np.nonzero(mask))
         if len(at.lane):
             (part,) = interpreter.run_ssacfg_region(op.body, (at,), "recompute")
@@ -157,12 +149,12 @@ class LampFunctions(InterpreterFunctions):
         scores, maximum, live, mask = args
         if not mask.any():
             return (np.zeros_like(scores),)
-        concerned = live & _per_key(mask, scores.shape[1])
-        self._count_above_one(kernels.count_above_one(scores, concerned, maximum))
+        self._count_above_one(kernels.count_above_one(scores, live, maximum, mask))
         shifted = maximum if op.cut is None else kernels.truncate(maximum, op.cut.format)
         clamp = op.above_one.data == "clamp"
         exp_format = element_format(op.result)
-        return (kernels.shift_exp(scores, concerned, shifted, op.shift_format.format, exp_format, clamp=clamp),)
+        shift_format = op.shift_format.format
+        return (kernels.shift_exp(scores, live, shifted, shift_format, exp_format, clamp=clamp, mask=mask),)
 
     def _count_above_one(self, counts: Ints) -> None:
         step, head = self.run.in_step(), self.run.running().head
@@ -212,7 +204,7 @@ class LampFunctions(InterpreterFunctions):
         mask: Bools = args[2]
         if low is high or not mask.any():
             return (low,)
-        return (np.where(_per_key(mask, low.shape[1]), high, low),)
+        return (kernels.merge_blocks(low, high, mask),)
 
     @impl(lamp.RescaleOp)
     def run_rescale(self, interpreter: Interpreter, op: lamp.RescaleOp, args: PythonValues) -> PythonValues:

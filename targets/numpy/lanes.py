@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from lampc.numerics import kernels
 from lampc.numerics.masks import Liveness, live_entries, tile_is_live
 from lampc.numerics.statistics import Statistics
 
@@ -44,13 +45,20 @@ class Lanes:
 
 
 def cut_lanes(*, batch: int, heads: int, group: int, queries: int, rows: int, at_most: int) -> Iterator[Lanes]:
-    """All lanes that hold a query, in the order (batch, head, query), `at_most` at a time."""
+    """
+    All lanes that hold a query, `at_most` at a time: whole heads where they fit, by query and then by head.
+
+    Causal limits and windows then leave a run of neighbours live in a tile, which needs no copies.
+    """
     warps = -(-queries // rows)
+    at_most = max(at_most // max(warps, 1) * warps, at_most if warps > at_most else 1)
     kv_heads = heads // group
     total = batch * heads * warps
     for start in range(0, total, at_most):
         ids = np.arange(start, min(start + at_most, total), dtype=np.int64)
         head_of_batch, warp = np.divmod(ids, warps)
+        order = np.argsort(warp, stable=True)
+        head_of_batch, warp = head_of_batch[order], warp[order]
         item, head = np.divmod(head_of_batch, heads)
         yield Lanes(item, head, item * kv_heads + head // group, warp * rows, rows)
 
@@ -87,6 +95,13 @@ class Step:
     key_start: int
     live: Bools
     held: list[Callable[[Bools], None]] | None = field(default=None)
+    _live_rows: Bools | None = field(default=None)
+
+    def live_rows(self, sub_blocks: int) -> Bools:
+        """bool [n, sub_blocks, rows]: which rows have a live entry in which sub-block; worked out once."""
+        if self._live_rows is None or self._live_rows.shape[1] != sub_blocks:
+            self._live_rows = kernels.live_rows(self.live, sub_blocks)
+        return self._live_rows
 
     @classmethod
     def of(cls, rules: Liveness, lanes: Lanes, tile: int, keys: int) -> "Step":
@@ -103,6 +118,11 @@ class Step:
             if not some.all():
                 index, chosen, live = index[some], chosen[np.flatnonzero(some)], live[some]
         return cls(index, chosen, tile, tile * keys, live)
+
+    def run_of(self) -> slice | None:
+        """The lanes that run as a slice of all, if they are neighbours."""
+        first, last = int(self.index[0]), int(self.index[-1]) + 1
+        return slice(first, last) if last - first == len(self.index) else None
 
     def part(self, which: Ints, live: Bools) -> "Step":
         """The same tile for some of its lanes; `live` is theirs."""
