@@ -21,6 +21,7 @@ from lampc.frontend.dims import Binding, bind_dims
 from lampc.frontend.importer import import_model
 from lampc.frontend.inputs import load_inputs, synthetic_inputs
 from lampc.frontend.model import Model, load_model
+from lampc.memory import check_memory, physical_memory
 from lampc.numerics import threads
 from lampc.options import BASELINES, Options, Target, scheme_name
 from lampc.pipeline import Stage, StageWriter, attention_module, run_pipeline
@@ -118,6 +119,7 @@ def compile_model(request: Request, progress: Progress) -> Compiled:
     progress("importing the graph")
     try:
         module = import_model(model, binding)
+        check_memory(module, physical_memory())
         writer = StageWriter()
         stages = [Stage("import", writer.text(module))]
         timer.lap("import")

@@ -121,6 +121,12 @@ def test_places_that_take_no_results(lampc: Lampc, tiny: Path, tmp_path: Path, w
     assert sorted(path.name for path in tmp_path.rglob("*")) == before
 
 
+def test_dimensions_that_no_machine_holds(lampc: Lampc, tiny: Path):
+    seen = lampc(tiny, "--target", "numpy", "--dim", "batch=1000000", "--dim", "seq=1000000")
+    assert (seen.code, seen.err.count("\n")) == (1, 1)
+    assert "choose smaller" in seen.err and list(Path().iterdir()) == []
+
+
 def test_an_internal_error_says_how_to_report_it(lampc: Lampc, tiny: Path, monkeypatch: pytest.MonkeyPatch):
     def fail(*_: object) -> None:
         raise RuntimeError("the moon is full")
