@@ -100,7 +100,7 @@ def count_saturated(y: F32, live: Bools, top: np.float32) -> tuple[Ints, F32]:
 def live_rows(live: Bools, nk: int) -> Bools:
     """See `lampc.numerics.kernels.live_rows`."""
     n, keys, rows = live.shape
-    return live.reshape(n, nk, keys // nk, rows).any(axis=2)
+    return np.logical_or.reduce(live.reshape(n, nk, keys // nk, rows), axis=2)
 
 
 def merge_blocks(low: Array, high: Array, mask: Bools) -> Array:

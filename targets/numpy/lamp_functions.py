@@ -113,14 +113,14 @@ class LampFunctions(InterpreterFunctions):
         keys, rows = shape_of(op.scores)
         size = keys // sub_blocks
         any_live = self.run.in_step().live_rows(sub_blocks)
-        live_blocks = any_live.any(axis=2)
+        live_blocks: Bools = np.logical_or.reduce(any_live, axis=2)
         scores = np.empty((lanes, sub_blocks, size, rows), np.float32)
         recomputed = np.zeros((lanes, sub_blocks), np.bool_)
         maximum = maximum.copy()
         everybody = np.arange(lanes, dtype=np.int64)
         for position in range(sub_blocks):
             theta = order[:, position].astype(np.int64)
-            unsafe = kernels.is_unsafe(top[everybody, theta], maximum, any_live[everybody, theta], op.delta.value.data)
+            unsafe: Bools = kernels.is_unsafe(top[everybody, theta], maximum, any_live[everybody, theta], op.delta.value.data)
             chosen = np.flatnonzero(unsafe & live_blocks[everybody, theta])
             if not len(chosen):
                 continue

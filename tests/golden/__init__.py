@@ -1,0 +1,1 @@
+"""Golden vectors: hashes of what the numpy target gave for seeded inputs, the same on every machine."""
