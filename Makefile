@@ -1,7 +1,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint typecheck unit lit bench docs clean
+.PHONY: help demo test test-exhaustive lint typecheck unit lit bench docs clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -14,7 +14,7 @@ DEMO_INPUTS := examples/smollm2_layer15_attention.npz
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 help:  ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # Two ways to fill .venv: what lampc needs to run, and all that its tests need. The stamps say which one is there.
 RUN := $(VENV)/run.stamp
@@ -51,6 +51,9 @@ test: $(DEV)  ## All checks: lint, types, filecheck tests, unit and model tests
 	sed -n '/^ *[A-Z][A-Za-z ]*: *[0-9]* ([0-9.]*%)$$/s/^ */lit: /p' $(LOGS)/lit; \
 	grep -E '(passed|failed|error|no tests ran).* in [0-9]' $(LOGS)/unit | tail -n 1 || tail -n 1 $(LOGS)/unit; \
 	exit $$status
+
+test-exhaustive: $(DEV)  ## Number formats and tables, every value there is (minutes)
+	@$(BIN)/python -m pytest -m exhaustive tests/unit/numerics
 
 lint: $(DEV)  ## Style: ruff check, ruff format --check
 	@$(BIN)/ruff format --check .

@@ -20,6 +20,8 @@ class FloatFormat:
     mantissa_bits  explicit mantissa bits m
     bias           value = 2^(field - bias) * 1.mantissa for a field that is not 0
     nan            which codes are kept for NaN: only `all-ones`, `none`, or the whole top exponent (`ieee`)
+
+    Raises ValueError for fields that make no format, and for one with values that FP32 has not: results are float32.
     """
 
     name: str
@@ -28,6 +30,18 @@ class FloatFormat:
     mantissa_bits: int
     bias: int
     nan: Literal["all-ones", "none", "ieee"] = "all-ones"
+
+    def __post_init__(self) -> None:
+        if self.nan not in ("all-ones", "none", "ieee"):
+            raise ValueError(f"format {self.name}: NaN rule {self.nan!r} is none of all-ones, none, ieee")
+        if self.exponent_bits < 1 or self.mantissa_bits < 0:
+            raise ValueError(f"format {self.name} needs an exponent bit, and no less than 0 mantissa bits")
+        if self.nan == "ieee" and self.mantissa_bits == 0:
+            raise ValueError(f"format {self.name} has no code for NaN: without mantissa bits it is the infinity's")
+        if self.exponent_bits == 1 and (self.nan == "ieee" or (self.nan == "all-ones" and self.mantissa_bits == 0)):
+            raise ValueError(f"format {self.name} has no normal value left beside its NaN")
+        if self.max_exponent > 127 or self.min_exponent - self.mantissa_bits < -149:
+            raise ValueError(f"format {self.name} has values that FP32 has not")
 
     @property
     def bits(self) -> int:
@@ -43,12 +57,13 @@ class FloatFormat:
     def max_exponent(self) -> int:
         """Exponent of the largest finite value."""
         top = (1 << self.exponent_bits) - 1 - self.bias
-        return top - 1 if self.nan == "ieee" else top
+        # Without mantissa bits the all-ones code is the whole top exponent.
+        return top - 1 if self.nan == "ieee" or (self.nan == "all-ones" and self.mantissa_bits == 0) else top
 
     @property
     def max_finite(self) -> float:
         """Largest finite value; rounding saturates here."""
-        missing = 2 if self.nan == "all-ones" else 1
+        missing = 2 if self.nan == "all-ones" and self.mantissa_bits > 0 else 1
         return (2.0 - missing * 2.0**-self.mantissa_bits) * 2.0**self.max_exponent
 
     @property

@@ -5,13 +5,23 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from lampc.numerics.arrays import F32, Words
+from lampc.numerics.arrays import F32, Bools, Words
 from lampc.numerics.formats import E4M3, FloatFormat
 
 Rounding: TypeAlias = Literal["rne", "rtz", "stochastic"]
 
 
-def round_to(x: npt.ArrayLike, fmt: FloatFormat, rounding: Rounding = "rne", words: Words | None = None) -> F32:
+Overflow: TypeAlias = Literal["saturate", "nan"]
+
+
+def round_to(
+    x: npt.ArrayLike,
+    fmt: FloatFormat,
+    rounding: Rounding = "rne",
+    words: Words | None = None,
+    *,
+    overflow: Overflow = "saturate",
+) -> F32:
     """
     `x` on the grid of `fmt`, rounded once.
 
@@ -19,6 +29,7 @@ def round_to(x: npt.ArrayLike, fmt: FloatFormat, rounding: Rounding = "rne", wor
     rounding  `rne` to nearest, ties to even; `rtz` towards zero; `stochastic` away from zero iff words/2^32 is less
               than the share of the step already covered
     words     uint32, broadcastable to `x`: the random words of `stochastic`
+    overflow  what becomes of a value that rounds beyond the largest finite one: that one, or NaN
     returns   float32: saturated at the largest finite value, NaN stays NaN, a zero is +0; an unsigned format turns
               what is below zero into 0
 
@@ -26,11 +37,13 @@ def round_to(x: npt.ArrayLike, fmt: FloatFormat, rounding: Rounding = "rne", wor
     """
     with np.errstate(invalid="ignore"):  # a signalling NaN
         value = np.asarray(x, np.float64)
-    size = np.minimum(np.abs(value), fmt.max_finite)
+    size = np.minimum(np.abs(value), fmt.max_finite if overflow == "saturate" else np.inf)
     exponent = np.maximum(np.frexp(size)[1] - 1, fmt.min_exponent)
     steps = np.ldexp(size, fmt.mantissa_bits - exponent)
     if rounding == "rne":
-        steps = np.rint(steps)
+        # Without mantissa bits even is a matter of the code: 1.5 steps lie between two powers of two, one of even code.
+        stays = (steps == 1.5) & ((exponent - fmt.min_exponent) % 2 == 1) & (fmt.mantissa_bits == 0)
+        steps = np.where(stays, 1, np.rint(steps))
     elif rounding == "rtz":
         steps = np.floor(steps)
     elif words is None:
@@ -39,9 +52,21 @@ def round_to(x: npt.ArrayLike, fmt: FloatFormat, rounding: Rounding = "rne", wor
         below = np.floor(steps)
         steps = below + (words < (steps - below) * 2.0**32)
     size = np.ldexp(steps, exponent - fmt.mantissa_bits)
+    if overflow == "nan":
+        size = np.where(size > fmt.max_finite, np.nan, size)
     negative = -size if fmt.signed else np.zeros_like(size)
     with np.errstate(under="ignore"):
         return np.add(np.where(value < 0, negative, size), 0.0).astype(np.float32)
+
+
+def overflows(x: npt.ArrayLike, fmt: FloatFormat, rounding: Rounding = "rne", words: Words | None = None) -> Bools:
+    """
+    bool of the shape of `x`: which values round beyond the largest finite one; `.sum()` counts them.
+
+    A value that still rounds to the largest finite one, 464 in e4m3, does not. NaN does not; below zero, an unsigned format
+    has no overflow.
+    """
+    return np.isnan(round_to(x, fmt, rounding, words, overflow="nan")) & ~np.isnan(x)
 
 
 def truncate(x: npt.ArrayLike, fmt_cut: FloatFormat = E4M3) -> F32:
