@@ -56,6 +56,9 @@ BAR_COLUMNS = 5
 # Columns of `ring`, an SRAM slot: its key tile, how often it was filled.
 RING_TILE, RING_FILLS = range(2)
 
+# Columns of `waiters`, a unit: contexts that wait for it, and whether a grant is in the heap.
+WAITING, GRANTING = range(2)
+
 # Columns of `held`, a slot of the operand buffer: SRAM slot, its fill, sub-blocks present, last use.
 HELD, HELD_FILL, PRESENT, USED = range(4)
 
@@ -75,7 +78,7 @@ CTX_BITS = 20
 LAST_CYCLE = 1 << 42
 """What runs longer is taken for endless; a cycle and a context share the 63 bits of a heap entry."""
 ISSUE_WINDOW = 1 << 14
-"""Cycles ahead for which issue slots are counted; what would start later asks again when the time comes."""
+"""Cycles ahead for which issue slots are counted; a load that would start later asks again when the time comes."""
 
 
 class Code(NamedTuple):
@@ -103,9 +106,10 @@ class State(NamedTuple):
     ctx, place, bars, ring, held, fault  see above
     board      [contexts, registers, 2] when a register was written and when it was last read, with the unit in the low bits
     unit_free  [cores, units]; DMA's is that of the first core, since all share the memory
+    waiting    [cores, units, contexts] those that wait for a unit, in the order in which they came; `waiters` counts them
     issue      [cores, ISSUE_WINDOW] cycle << 20 | instructions that it issues
     queue      [cores, 2, entries] when the outstanding loads and stores end; `queued` counts those there ever were
-    heap       next time << CTX_BITS | context
+    heap       next time << CTX_BITS | context, or behind the contexts core * UNITS + unit: a unit that is free then
     """
 
     ctx: Ints
@@ -115,6 +119,8 @@ class State(NamedTuple):
     ring: Ints
     held: Ints
     unit_free: Ints
+    waiting: Ints
+    waiters: Ints
     issue: Ints
     queue: Ints
     queued: Ints

@@ -5,7 +5,7 @@ Source: docs/accelerator.md section 6.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -50,7 +50,7 @@ class UnitUse:
 
 @dataclass(frozen=True)
 class Counters:
-    """Everything that a run counts. `to_json` gives plain dictionaries."""
+    """Everything that a run counts: numbers, texts and mappings, as `dataclasses.asdict` and JSON take them."""
 
     cycles: int = _counter("cycles", "from the launch of the first thread block to the end of the last one's last result")
     issued: Mapping[str, int] = _counter("instructions", "issued, by mnemonic, all contexts")
@@ -78,10 +78,6 @@ class Counters:
     live_tiles: int = _counter("tiles", "live tiles of warps, counted by v.stat")
     recomputed_stage1: tuple[int, ...] = _counter("tiles", "live tiles by how many sub-blocks stage 1 recomputed, from 0")
     recomputed: tuple[int, ...] = _counter("tiles", "live tiles by how many sub-blocks both stages recomputed, from 0")
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain dictionaries, lists, numbers."""
-        return asdict(self)
 
 
 def collect(prepared: Prepared, tally: col.Tally) -> Counters:

@@ -4,11 +4,10 @@ The timing engine: a program, what it decided, and a machine give cycles; no val
 Source: docs/accelerator.md section 4.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cache
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 
@@ -66,10 +65,6 @@ class TimingResult:
     def instructions(self) -> int:
         """Issued by all contexts."""
         return sum(self.counters.issued.values())
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain dictionaries, lists, numbers."""
-        return asdict(self)
 
 
 def run_timing(program: Program, log: DecisionLog, machine: Machine) -> TimingResult:
@@ -146,10 +141,12 @@ def _state(prepared: Prepared, limits: Limits) -> col.State:
         ring=_zeros(places, max(1, len(program.buffers)), max((b.slots for b in program.buffers), default=1), 2),
         held=held,
         unit_free=_zeros(limits.cores, col.UNITS),
+        waiting=_zeros(limits.cores, col.UNITS, contexts // limits.cores),
+        waiters=_zeros(limits.cores, col.UNITS, 2),
         issue=_zeros(limits.cores, col.ISSUE_WINDOW),
         queue=_zeros(limits.cores, 2, max(limits.loads, limits.stores)),
         queued=_zeros(limits.cores, 2),
-        heap=_zeros(contexts + 1),
+        heap=_zeros(contexts + limits.cores * col.UNITS + 1),
         fault=_zeros(3),
     )
 
@@ -207,14 +204,3 @@ def _barrier(prepared: Prepared, index: int) -> str:
         if barrier.first <= index < barrier.first + barrier.slots:
             return f"{barrier.name}[{index - barrier.first}]"
     return str(index)
-
-
-def summary(result: TimingResult) -> Mapping[str, int | float | str]:
-    """The line that a table of programs shows."""
-    return {
-        "cycles": result.cycles,
-        "seconds": result.seconds,
-        "binding": result.binding,
-        "bound": result.bounds.lower[result.binding],
-        "ratio": result.ratio,
-    }

@@ -2,12 +2,14 @@
 The timing loop: events, one per instruction, over integer arrays.
 
 One context per warp and one DMA context per resident thread block; a heap gives the context whose next instruction can start
-first, by what its own registers and barriers say. It then reserves its unit, first come first served, and an issue slot:
-start = max(context ready, barrier phase, operands, unit free, issue slot). Values do not exist here; scalars, sub-block masks
-and orders do, since branches hang on them, and the decision log gives those that depend on values.
+first, by what its own registers and barriers say. It then waits for its unit and an issue slot:
+start = max(context ready, barrier phase, operands, unit free, issue slot). Units serve who comes first; the matrix engine
+first those whose operands its buffer holds, which keeps two thread blocks from sending each other's tiles away.
 
-Everything is int64 and plain Python, so that Numba's machine code and the interpreter give the same numbers. Helpers take the
-few arrays that they need and index them fully: tuples and views of arrays are what costs time in compiled code.
+Values do not exist here; scalars, sub-block masks and orders do, since branches hang on them, and the decision log gives those
+that depend on values. Everything is int64 and plain Python, so that Numba's machine code and the interpreter give the same
+numbers. Helpers take the few arrays that they need and index them fully: tuples and views of arrays are what costs time in
+compiled code.
 Source: docs/accelerator.md sections 2 to 4.
 """
 
@@ -20,10 +22,12 @@ from lampc.targets.accel.timing.resources import (
     completes,
     issue_slot,
     missing_blocks,
+    next_waiter,
     occupy,
     operands,
     pop_first,
     push,
+    slot_key,
     stall,
     useful,
 )
@@ -72,18 +76,18 @@ def simulate(program: col.Code, limits: Ints, state: col.State, tally: col.Tally
     Without `limits[CONTENDED]` every block starts at 0: then `tally.block_time` is what dependences alone take.
     """
     code, access, slots, expected, ranges, shape = program
-    ctx, board, place, bars, ring, held, unit_free, issue, queue, queued, heap, fault = state
+    ctx, board, place, bars, ring, held, unit_free, waiting, waiters, issue, queue, queued, heap, fault = state
     issued, skipped, busy, work, hbm, touched, stalls, histogram, block_time, total = tally
     contended, cores, places, contexts = limits[col.CONTENDED], limits[col.CORES], limits[col.PLACES], shape[col.NQ] + 1
     blocks = shape[col.HEADS] * shape[col.BLOCKS]
-    size, launched, executed, waiting = 0, 0, 0, min(blocks, cores * places)
+    size, launched, executed, to_launch = 0, 0, 0, min(blocks, cores * places)
     for c in range(len(ctx)):
         ctx[c, col.CORE] = c // (places * contexts)
 
     free_place, free_time = 0, 0
     while True:
         # Launch: first into every place, one core after the other, then where a thread block has ended.
-        while waiting > 0 and launched < blocks:
+        while to_launch > 0 and launched < blocks:
             if launched < cores * places:
                 free_place = launched % cores * places + launched // cores
             since = (free_time + limits[col.LAUNCH]) if contended else 0
@@ -96,39 +100,54 @@ def simulate(program: col.Code, limits: Ints, state: col.State, tally: col.Tally
                     push(heap, size, key << col.CTX_BITS | c)
                     size += 1
             launched += 1
-            waiting -= 1
-        waiting = 0
+            to_launch -= 1
+        to_launch = 0
         if size == 0 or fault[col.F_STATUS] != col.OK:
             break
 
         entry = pop_first(heap, size)
         size -= 1
         now, c = entry >> col.CTX_BITS, entry & ((1 << col.CTX_BITS) - 1)
+        granted = c >= len(ctx)
+        if granted:
+            # A unit is free, and contexts wait for it.
+            core, unit = (c - len(ctx)) // col.UNITS, (c - len(ctx)) % col.UNITS
+            waiters[core, unit, col.GRANTING] = 0
+            c = next_waiter(code, ctx, ring, held, waiting, waiters, core, unit)
         pc, core, mask = ctx[c, col.PC], ctx[c, col.CORE], ctx[c, col.MASK]
         kind = code[pc, col.KIND]
         skip = code[pc, col.SKIP0] == 1 and mask == 0
         unit = col.UNIT_CTL if skip else code[pc, col.UNIT]
         start, store, served = now, 0, 0
-        if contended:
-            if unit == col.UNIT_DMA:
-                store = 1 if kind == col.STORE_ROWS else 0
-                served = queued[core, store] % limits[col.LOADS + store]
-                if queue[core, store, served] > now:
-                    ctx[c, col.QUEUE_TIME] = queue[core, store, served]
-                    push(heap, size, ctx[c, col.QUEUE_TIME] << col.CTX_BITS | c)
-                    size += 1
-                    continue
-                start = max(now, unit_free[0, col.UNIT_DMA])
-            elif unit != col.UNIT_CTL:
-                start = max(now, unit_free[core, unit])
-        unit_time = start
-        if contended:
-            if start - now < col.ISSUE_WINDOW:
-                start = issue_slot(issue, core, start, limits[col.ISSUE_WIDTH])
-            if start - now >= col.ISSUE_WINDOW:
-                push(heap, size, (start - col.ISSUE_WINDOW + 1) << col.CTX_BITS | c)
+        if contended and unit == col.UNIT_DMA:
+            store = 1 if kind == col.STORE_ROWS else 0
+            served = queued[core, store] % limits[col.LOADS + store]
+            start = max(now, unit_free[0, col.UNIT_DMA])
+            if queue[core, store, served] > now:
+                ctx[c, col.QUEUE_TIME] = queue[core, store, served]
+                push(heap, size, ctx[c, col.QUEUE_TIME] << col.CTX_BITS | c)
                 size += 1
                 continue
+            if start - now >= col.ISSUE_WINDOW // 2:
+                push(heap, size, (start - col.ISSUE_WINDOW // 2 + 1) << col.CTX_BITS | c)
+                size += 1
+                continue
+        elif (
+            contended
+            and unit != col.UNIT_CTL
+            and not granted
+            and (unit_free[core, unit] > now or waiters[core, unit, col.WAITING] > 0)
+        ):
+            waiting[core, unit, waiters[core, unit, col.WAITING]] = c
+            waiters[core, unit, col.WAITING] += 1
+            if not waiters[core, unit, col.GRANTING]:
+                waiters[core, unit, col.GRANTING] = 1
+                push(heap, size, unit_free[core, unit] << col.CTX_BITS | (len(ctx) + core * col.UNITS + unit))
+                size += 1
+            continue
+        unit_time = start
+        if contended:
+            start = issue_slot(issue, core, start, limits[col.ISSUE_WIDTH])
             entry = issue[core, start & (col.ISSUE_WINDOW - 1)]
             issue[core, start & (col.ISSUE_WINDOW - 1)] = entry + 1 if entry >> 20 == start else start << 20 | 1
 
@@ -153,7 +172,7 @@ def simulate(program: col.Code, limits: Ints, state: col.State, tally: col.Tally
                 work[code[pc, col.RATE_HIGH]] += wide
             if code[pc, col.FETCH] > 0:
                 at_place, buffer, slot = ctx[c, col.PLACE], code[pc, col.BUFFER], ctx[c, col.S + code[pc, col.RING]]
-                key = (at_place * ring.shape[1] + buffer) * ring.shape[2] + slot
+                key = slot_key(ring, at_place, buffer, slot)
                 missing = missing_blocks(held, core, key, ring[at_place, buffer, slot, col.RING_FILLS], mask, start)
                 total[col.T_MISSES if missing else col.T_HITS] += 1
                 total[col.T_FETCH_QK if kind == col.MATRIX_QK else col.T_FETCH_PV] += missing * code[pc, col.FETCH]
@@ -171,6 +190,10 @@ def simulate(program: col.Code, limits: Ints, state: col.State, tally: col.Tally
                 queued[core, store] += 1
             else:
                 unit_free[core, unit] = start + occupied
+                if waiters[core, unit, col.WAITING] > 0:
+                    waiters[core, unit, col.GRANTING] = 1
+                    push(heap, size, (start + occupied) << col.CTX_BITS | (len(ctx) + core * col.UNITS + unit))
+                    size += 1
         busy[unit] += occupied
         issued[code[pc, col.NAME]] += 1
         executed += 1
@@ -258,7 +281,7 @@ def simulate(program: col.Code, limits: Ints, state: col.State, tally: col.Tally
             block_time[place[free_place, col.PLACE_BLOCK]] = free_time - place[free_place, col.PLACE_SINCE]
             place[free_place, col.PLACE_FREE] = free_time
             total[col.T_CYCLES] = max(total[col.T_CYCLES], free_time)
-            waiting = 1
+            to_launch = 1
 
     if fault[col.F_STATUS] == col.OK:
         for c in range(len(ctx)):

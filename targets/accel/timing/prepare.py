@@ -142,7 +142,8 @@ def prepare(program: Program, machine: Machine) -> Prepared:
     resident = _resident(program, machine)
     cores = min(machine.core.cores_count, blocks)
     places = min(resident, -(-blocks // cores))
-    if cores * places * (cfg.nq + 1) >= 1 << col.CTX_BITS:
+    contexts = places * (cfg.nq + 1)
+    if contexts > col.ISSUE_WINDOW // 2 or cores * (contexts + col.UNITS) >= 1 << col.CTX_BITS:
         raise CompileError(
             f"{cores} cores with {places} blocks of {cfg.nq} warps are more contexts than the timing engine takes"
         )

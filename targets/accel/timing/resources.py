@@ -104,25 +104,62 @@ def completes(bars: Ints, place: int, barrier: int, expected: int, time: int) ->
 
 
 @helper
+def slot_key(ring: Ints, place: int, buffer: int, slot: int) -> int:
+    """The number of an SRAM slot among those of all places."""
+    return (place * ring.shape[1] + buffer) * ring.shape[2] + slot
+
+
+@helper
+def held_entry(held: Ints, core: int, key: int, fill: int) -> int:
+    """The operand buffer's entry for filling `fill` of SRAM slot `key`, or -1."""
+    for i in range(held.shape[1]):
+        if held[core, i, col.HELD] == key and held[core, i, col.HELD_FILL] == fill:
+            return i
+    return -1
+
+
+@helper
 def missing_blocks(held: Ints, core: int, key: int, fill: int, mask: int, now: int) -> int:
     """Sub-blocks in the mask that the operand buffer lacks of filling `fill` of SRAM slot `key`; now it has them."""
-    entry, oldest = -1, 0
-    for i in range(held.shape[1]):
-        if held[core, i, col.HELD] == key:
-            entry = i
-        if held[core, i, col.USED] < held[core, oldest, col.USED]:
-            oldest = i
+    entry = held_entry(held, core, key, fill)
     if entry < 0:
-        entry = oldest
+        entry = 0
+        for i in range(held.shape[1]):
+            # An older filling of the same slot is of no more use.
+            if held[core, i, col.HELD] == key:
+                entry = i
+                break
+            if held[core, i, col.USED] < held[core, entry, col.USED]:
+                entry = i
         held[core, entry, col.HELD] = key
-        held[core, entry, col.HELD_FILL] = -1
-    if held[core, entry, col.HELD_FILL] != fill:
         held[core, entry, col.HELD_FILL] = fill
         held[core, entry, col.PRESENT] = 0
     missing = pop(mask & ~held[core, entry, col.PRESENT])
     held[core, entry, col.PRESENT] |= mask
     held[core, entry, col.USED] = now + 1
     return missing
+
+
+@helper
+def next_waiter(code: Ints, ctx: Ints, ring: Ints, held: Ints, waiting: Ints, waiters: Ints, core: int, unit: int) -> int:
+    """The context that a free unit takes: the first that came, for MXE the first whose operands the buffer holds."""
+    count = waiters[core, unit, col.WAITING]
+    chosen = 0
+    if unit == col.UNIT_MXE:
+        for i in range(count):
+            c = waiting[core, unit, i]
+            pc = ctx[c, col.PC]
+            place, buffer, slot = ctx[c, col.PLACE], code[pc, col.BUFFER], int(ctx[c, col.S + code[pc, col.RING]])
+            key, fill = slot_key(ring, place, buffer, slot), ring[place, buffer, slot, col.RING_FILLS]
+            entry = held_entry(held, core, key, fill)
+            if entry >= 0 and ctx[c, col.MASK] & ~held[core, entry, col.PRESENT] == 0:
+                chosen = i
+                break
+    context = waiting[core, unit, chosen]
+    for i in range(chosen, count - 1):
+        waiting[core, unit, i] = waiting[core, unit, i + 1]
+    waiters[core, unit, col.WAITING] = count - 1
+    return context
 
 
 @helper
