@@ -117,6 +117,8 @@ class MixedPrecisionPass(ModulePass):
             raise UsageError(f"option tau={self.tau}: the threshold of stage 2 is not negative")
         if self.accumulate_block < 1:
             raise UsageError(f"option accumulate-block={self.accumulate_block}: must be at least 1")
+        if not 0 <= self.seed < 1 << 64:
+            raise UsageError(f"option seed={self.seed}: must be from 0 to 2^64 - 1")
         if self.range == "hw" and self.exp_above_one == "keep":
             raise UsageError("option exp-above-one=keep needs range=unbounded: the hw shift format is unsigned")
         PatternRewriteWalker(_Lamp(self), apply_recursively=False).rewrite_module(op)

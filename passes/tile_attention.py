@@ -93,6 +93,8 @@ class TileAttentionPass(ModulePass):
             if not 1 <= value <= most:
                 note = " (stage 2 enumerates the 2^nk masks of a tile)" if name == "nk" else ""
                 raise UsageError(f"option {name}={value}: must be from 1 to {most}{note}")
+        if self.mask_threshold != self.mask_threshold:
+            raise UsageError("option mask-threshold=nan: must be a number")
         PatternRewriteWalker(_TileAttention(self), apply_recursively=False).rewrite_module(op)
 
 

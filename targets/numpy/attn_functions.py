@@ -215,7 +215,8 @@ class AttnFunctions(InterpreterFunctions):
 
     @impl(tiled.LoadTileOp)
     def run_load_tile(self, interpreter: Interpreter, op: tiled.LoadTileOp, args: PythonValues) -> PythonValues:
-        source = args[0].reshape(-1, *args[0].shape[2:])
+        batch, heads, keys, size = args[0].shape
+        source = args[0].reshape(batch * heads, keys, size)
         return (TileRef(source, self.run.in_step().key_start, shape_of(op.result)[0]),)
 
     @impl(tiled.ScoresOp)
