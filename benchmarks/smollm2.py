@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import onnxruntime  # pyright: ignore[reportMissingTypeStubs]
 
+from lampc.frontend.model import load_model
+
 ROOT = Path(__file__).resolve().parents[1]
 CACHE = ROOT / "build" / "benchmarks"
 TOKENS = ROOT / "examples" / "kjv_512_tokens.npz"
@@ -66,23 +68,41 @@ def lampc(path: Path, target: str, *options: str) -> tuple[float, float, dict[st
     return seconds, report["environment"]["peak_memory_bytes"], report
 
 
+def compile_seconds(path: Path) -> float:
+    """CPU seconds of a `lampc --compile-only` process, best of three, without the hashing of its weights."""
+    model = load_model(path)
+    start = time.process_time()
+    for name in model.constants.initializers:
+        model.constants.sha256(name)
+    hashing = time.process_time() - start
+    best = float("inf")
+    for _ in range(3):
+        before = _children_seconds()
+        lampc(path, "accel", "--compile-only")
+        best = min(best, _children_seconds() - before)
+    return best - hashing
+
+
+def _children_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def main() -> None:
     """Print the table."""
     whole, short = model(30), model(3)
     lampc(short, "accel")  # compiles the kernels, which later processes load from their cache
     base = onnxruntime_seconds(whole)
     print(f"SmolLM2, 30 layers, 512 tokens; onnxruntime {onnxruntime.__version__}: {base:.2f} s a run")
-    print(f"{'':<34}{'seconds':>8}{'x onnxruntime':>16}{'memory':>10}")
+    print(f"{'':<40}{'seconds':>8}{'x onnxruntime':>16}{'memory':>10}")
     for target in ("numpy", "accel"):
         seconds, memory, _ = lampc(whole, target)
         what = "values" if target == "numpy" else "values and cycles on 2 machines"
-        print(f"{f'{target}: {what}':<34}{seconds:>8.2f}{seconds / base:>15.1f}x{memory / 2**30:>8.2f}G")
-    compile_seconds = {
-        layers: min(lampc(path, "accel", "--compile-only")[0] for _ in range(3)) for layers, path in ((3, short), (30, whole))
-    }
-    ratio = compile_seconds[30] / compile_seconds[3]
+        print(f"{f'{target}: {what}':<40}{seconds:>8.2f}{seconds / base:>15.1f}x{memory / 2**30:>8.2f}G")
+    compiling = {layers: compile_seconds(path) for layers, path in ((3, short), (30, whole))}
     print(
-        f"compiling 30 layers: {compile_seconds[30]:.2f} s, {ratio:.2f} x 3 layers ({compile_seconds[3]:.2f} s), whole process"
+        f"compiling 30 layers: {compiling[30]:.2f} CPU seconds, {compiling[30] / compiling[3]:.2f} x 3 layers "
+        f"({compiling[3]:.2f}); whole processes, hashing of weights aside"
     )
     print(f"peak memory of this process's children: {resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20:.2f} GiB")
 
