@@ -14,7 +14,7 @@ DEMO_INPUTS := examples/smollm2_layer15_attention.npz
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 help:  ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # Two ways to fill .venv: what lampc needs to run, and all that its tests need. The stamps say which one is there.
 RUN := $(VENV)/run.stamp

@@ -88,7 +88,11 @@ def imported(proto: ModelProto, dims: Mapping[str, int] | None = None, limits: L
 
 @cache
 def onnx_node_cases() -> tuple[Any, ...]:
-    """ONNX's own tests of operators: model, inputs, outputs. They take seconds to make."""
+    """
+    ONNX's own tests of operators: model, inputs, outputs. They take seconds to make.
+
+    The one place that collects them: what onnx collects first in a process decides what it finds later.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from onnx.backend.test.case.node import collect_testcases
