@@ -1,9 +1,9 @@
 """
 One attention layer on the numpy target: 32 heads of 128, 2048 causal queries, the defaults of LampAttention.
 
-Prints the time of the whole layer, the share of each kernel in it, the whole against its round-accumulate steps alone (query-key
-products in both precisions, and the ordered FP32 update of the output), and the memory beside the inputs. Shares are of processor
-time, all threads together, which neighbours on the machine disturb less than the clock.
+Prints the time of the whole layer, the share of each kernel in it, the whole against its round-accumulate steps alone
+(query-key products in both precisions, and the ordered FP32 update of the output), and the memory beside the inputs. Shares are
+of processor time, all threads together, which neighbours on the machine disturb less than the clock.
 """
 
 import argparse
@@ -92,7 +92,9 @@ def main(words: list[str] | None = None) -> None:
             best, parts, columns = taken, dict(seconds), result.statistics.columns()
     alone = sum(parts[name] for name in STEPS)
     live = sum(columns)
-    print(f"{options.heads} heads, {options.length} queries, size {options.size}, {threads.thread_count()} thread(s): {wall:.2f} s")
+    print(
+        f"{options.heads} heads, {options.length} queries, size {options.size}, threads {threads.thread_count()}: {wall:.2f} s"
+    )
     print(f"processor time {best:.2f} s")
     print("tiles with 0 / 1 / 2+ sub-blocks recomputed: " + " / ".join(f"{count / live:.3f}" for count in columns))
     for name, spent in sorted(parts.items(), key=lambda item: -item[1]):

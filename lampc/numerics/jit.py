@@ -49,6 +49,7 @@ _LANES = Lanes()
 _INT = ir.IntType(32)
 _FLOATS = ir.VectorType(ir.FloatType(), LANES)
 _INTS = ir.VectorType(_INT, LANES)
+_BYTES = ir.VectorType(ir.IntType(8), LANES)
 _FUSED = llvm.get_host_cpu_features().get("fma", False)
 
 
@@ -107,16 +108,64 @@ def _plus_product(_typing: Any, total: Any, array: Any, offset: Any, lanes: Any)
     return _LANES(_LANES, array, types.intp, _LANES), generate
 
 
+def _read_live(context: Any, builder: Any, signature: Any, args: Any) -> tuple[Any, Any]:
+    """16 values, and which are live, of a call (lanes, array, offset, live, ...)."""
+    address = _address(context, builder, signature.args[1], args[1], args[2])
+    values = builder.load(builder.bitcast(address, _FLOATS.as_pointer()), align=4)
+    flags = builder.bitcast(_address(context, builder, signature.args[3], args[3], args[2]), _BYTES.as_pointer())
+    return values, builder.icmp_unsigned("!=", builder.load(flags, align=1), ir.Constant(_BYTES, [0] * LANES))
+
+
+def _size(builder: Any, values: Any) -> Any:
+    return builder.bitcast(builder.and_(builder.bitcast(values, _INTS), _constant(0x7FFFFFFF)), _FLOATS)
+
+
 def _plus_live(_typing: Any, total: Any, array: Any, offset: Any, live: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        address = _address(context, builder, signature.args[1], args[1], args[2])
-        added = builder.fadd(args[0], builder.load(builder.bitcast(address, _FLOATS.as_pointer()), align=4))
-        flags = _address(context, builder, signature.args[3], args[3], args[2])
-        bytes_type = ir.VectorType(ir.IntType(8), LANES)
-        alive = builder.load(builder.bitcast(flags, bytes_type.as_pointer()), align=1)
-        return builder.select(builder.icmp_unsigned("!=", alive, ir.Constant(bytes_type, [0] * LANES)), added, args[0])
+        values, alive = _read_live(context, builder, signature, args)
+        return builder.select(alive, builder.fadd(args[0], values), args[0])
 
     return _LANES(_LANES, array, types.intp, live), generate
+
+
+def _larger_live(_typing: Any, best: Any, array: Any, offset: Any, live: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        values, alive = _read_live(context, builder, signature, args)
+        # Unordered: a NaN is taken, and the other comparison keeps it.
+        taken = builder.and_(builder.fcmp_unordered("ugt", values, args[0]), builder.fcmp_ordered("ord", args[0], args[0]))
+        return builder.select(builder.and_(alive, taken), values, args[0])
+
+    return _LANES(_LANES, array, types.intp, live), generate
+
+
+def _larger_size(_typing: Any, best: Any, array: Any, offset: Any, live: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        values, alive = _read_live(context, builder, signature, args)
+        size = _size(builder, values)
+        return builder.select(builder.and_(alive, builder.fcmp_ordered(">", size, args[0])), size, args[0])
+
+    return _LANES(_LANES, array, types.intp, live), generate
+
+
+def _counting(holds: Callable[[Any, Any, Any], Any]) -> Callable[..., Any]:
+    def count(_typing: Any, total: Any, array: Any, offset: Any, live: Any, limit: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            values, alive = _read_live(context, builder, signature, args)
+            counted = builder.and_(alive, holds(builder, values, args[4]))
+            ones, zeros = (ir.Constant(_FLOATS, [number] * LANES) for number in (1.0, 0.0))
+            return builder.fadd(args[0], builder.select(counted, ones, zeros))
+
+        return _LANES(_LANES, array, types.intp, live, _LANES), generate
+
+    return count
+
+
+def _is_above(builder: Any, values: Any, limit: Any) -> Any:
+    return builder.fcmp_ordered(">", values, limit)
+
+
+def _is_size(builder: Any, values: Any, limit: Any) -> Any:
+    return builder.fcmp_ordered("==", _size(builder, values), limit)
 
 
 def _scaled(_typing: Any, lanes: Any, array: Any, offset: Any) -> Any:
@@ -180,6 +229,14 @@ plus_product: Callable[[Lanes, F32, int, Lanes], Lanes] = extending.intrinsic(_p
 """f32(total + f32(array[offset] * lanes)), two roundings."""
 plus_live: Callable[[Lanes, F32, int, Bools], Lanes] = extending.intrinsic(_plus_live)
 """f32(total + array[offset ..]) in the lanes that are live, total in the others."""
+larger_live: Callable[[Lanes, F32, int, Bools], Lanes] = extending.intrinsic(_larger_live)
+"""The larger of best and array[offset ..] in the lanes that are live; a NaN is taken and stays."""
+larger_size: Callable[[Lanes, F32, int, Bools], Lanes] = extending.intrinsic(_larger_size)
+"""The larger of best and |array[offset ..]| in the lanes that are live; a NaN is not taken."""
+count_above: Callable[[Lanes, F32, int, Bools, Lanes], Lanes] = extending.intrinsic(_counting(_is_above))
+"""One more in the lanes that are live and above a limit."""
+count_size: Callable[[Lanes, F32, int, Bools, Lanes], Lanes] = extending.intrinsic(_counting(_is_size))
+"""One more in the lanes that are live and of a size |array[offset ..]| equal to a limit."""
 scaled: Callable[[Lanes, F32, int], Lanes] = extending.intrinsic(_scaled)
 """f32(lanes * array[offset])."""
 rounded: Callable[[Lanes, tuple[Any, ...]], Lanes] = extending.intrinsic(_rounded)

@@ -11,7 +11,17 @@ from lampc.numerics.arrays import F32, F64, Array, Bools, Ints, frozen
 from lampc.numerics.encoding import decode
 from lampc.numerics.exponentials import exp_table
 from lampc.numerics.formats import FloatFormat
-from lampc.numerics.jit import kernel
+from lampc.numerics.jit import (
+    LANES,
+    count_above,
+    count_size,
+    kernel,
+    larger_live,
+    larger_size,
+    load_lanes,
+    store_lanes,
+    zero_lanes,
+)
 from lampc.numerics.threads import spread
 
 _ENTRIES_PER_NS = 1.0
@@ -97,9 +107,8 @@ def count_above_one(y: F32, live: Bools, mask: Bools, muh: F32) -> Ints:
 def count_saturated(y: F32, live: Bools, top: np.float32) -> tuple[Ints, F32]:
     """See `lampc.numerics.kernels.count_saturated`; `top` NaN: nothing saturates."""
     counts, largest = np.zeros(len(y), np.int64), np.zeros(len(y), np.float32)
-    bits = top.view(np.int32)
     spread(
-        lambda first, last: _saturated(first, last, y, live, bits, counts, largest),
+        lambda first, last: _saturated(first, last, y, live, top, counts, largest),
         len(y),
         y.shape[1] * y.shape[2] / _ENTRIES_PER_NS,
     )
@@ -132,15 +141,22 @@ def _exp_values(shift_fmt: FloatFormat, exp_fmt: FloatFormat) -> F32:
 
 @kernel
 def _subblock_max(first: int, last: int, y: F32, live: Bools, top: F32) -> None:
-    bk = y.shape[1] // top.shape[1]
+    bk, rows = y.shape[1] // top.shape[1], y.shape[2]
+    whole = rows // LANES * LANES
     for a in range(first, last):
+        scores, alive, largest = y[a].reshape(-1), live[a].reshape(-1), top[a].reshape(-1)
         for theta in range(top.shape[1]):
+            for r in range(0, whole, LANES):
+                best = load_lanes(largest, theta * rows + r)
+                for i in range(theta * bk, theta * bk + bk):
+                    best = larger_live(best, scores, i * rows + r, alive)
+                store_lanes(largest, theta * rows + r, best)
             for i in range(theta * bk, theta * bk + bk):
-                for r in range(y.shape[2]):
-                    best, value = top[a, theta, r], y[a, i, r]
+                for r in range(whole, rows):
+                    most, value = top[a, theta, r], y[a, i, r]
                     # The last comparison takes a NaN, the one before keeps it.
-                    better = live[a, i, r] & (best == best) & (not value <= best)
-                    top[a, theta, r] = value if better else best
+                    better = live[a, i, r] & (most == most) & (not value <= most)
+                    top[a, theta, r] = value if better else most
 
 
 @kernel
@@ -274,33 +290,54 @@ def _keep_low(
 
 @kernel
 def _above_one(first: int, last: int, y: F32, live: Bools, mask: Bools, muh: F32, out: Ints) -> None:
-    count = y.shape[1] // mask.shape[1]
-    maximum = np.empty(count * y.shape[2], np.float32)
+    # f32(muh - y) < 0 exactly where muh < y: subtraction underflows gradually.
+    count, rows = y.shape[1] // mask.shape[1], y.shape[2]
+    whole = rows // LANES * LANES
+    found = np.zeros(LANES, np.float32)
     for a in range(first, last):
-        _repeat_rows(muh[a], count, maximum)
-        total = np.int32(0)
+        scores, alive, limits = y[a].reshape(-1), live[a].reshape(-1), muh[a]
+        total = zero_lanes()
+        rest = 0
         for theta in range(mask.shape[1]):
             if mask[a, theta]:
-                begin, end = theta * count, theta * count + count
-                scores, alive = y[a, begin:end].reshape(-1), live[a, begin:end].reshape(-1)
-                for r in range(len(scores)):
-                    total += np.int32(1 if alive[r] & (maximum[r] - scores[r] < 0) else 0)
-        out[a] = total
+                for r in range(0, whole, LANES):
+                    limit = load_lanes(limits, r)
+                    for i in range(theta * count, theta * count + count):
+                        total = count_above(total, scores, i * rows + r, alive, limit)
+                for i in range(theta * count, theta * count + count):
+                    for r in range(whole, rows):
+                        rest += 1 if live[a, i, r] and muh[a, r] < y[a, i, r] else 0
+        store_lanes(found, 0, total)
+        for r in range(LANES):
+            rest += int(found[r])
+        out[a] = rest
 
 
 @kernel
-def _saturated(first: int, last: int, y: F32, live: Bools, top: np.int32, counts: Ints, largest: F32) -> None:
+def _saturated(first: int, last: int, y: F32, live: Bools, top: np.float32, counts: Ints, largest: F32) -> None:
+    found, sizes = np.zeros(LANES, np.float32), np.zeros(LANES, np.float32)
+    for r in range(LANES):
+        sizes[r] = top
+    limit = load_lanes(sizes, 0)
     for a in range(first, last):
         scores, alive = y[a].reshape(-1), live[a].reshape(-1)
-        most, count = np.int32(0), np.int32(0)
-        for r in range(len(scores)):
-            # Bits of positive values order as they do; NaN lies beyond infinity.
-            bits = np.int32(np.float32(scores[r]).view(np.int32) & np.int32(0x7FFFFFFF))
-            size = bits if alive[r] & (bits <= np.int32(0x7F800000)) else np.int32(0)
-            most = max(size, most)
-            count += np.int32(1 if size == top else 0)
-        counts[a] = count
-        largest[a] = np.int32(most).view(np.float32)
+        whole = len(scores) // LANES * LANES
+        total, best = zero_lanes(), zero_lanes()
+        for at in range(0, whole, LANES):
+            total = count_size(total, scores, at, alive, limit)
+            best = larger_size(best, scores, at, alive)
+        store_lanes(found, 0, total)
+        store_lanes(sizes, 0, best)
+        count, most = 0, np.float32(0)
+        for r in range(LANES):
+            count += int(found[r])
+            most = max(most, sizes[r])
+        for at in range(whole, len(scores)):
+            size = abs(scores[at])
+            if alive[at]:
+                count += 1 if size == top else 0
+                most = size if size > most else most
+        counts[a], largest[a] = count, most
 
 
 @kernel

@@ -148,7 +148,7 @@ class LampFunctions(InterpreterFunctions):
     def run_exponential(self, interpreter: Interpreter, op: lamp.ExponentialOp, args: PythonValues) -> PythonValues:
         scores, maximum, live, mask = args
         if not mask.any():
-            return (np.zeros_like(scores),)
+            return (np.broadcast_to(np.float32(0), scores.shape),)
         self._count_above_one(kernels.count_above_one(scores, live, maximum, mask))
         shifted = maximum if op.cut is None else kernels.truncate(maximum, op.cut.format)
         clamp = op.above_one.data == "clamp"
