@@ -38,7 +38,7 @@ $(DEV): pyproject.toml
 	$(call install,.[dev])
 
 demo: $(RUNTIME)  ## Compile a real attention layer and simulate it on the accelerator
-	@$(BIN)/lampc $(DEMO_MODEL) --inputs $(DEMO_INPUTS) --target accel --check -o demo.lampc
+	@$(BIN)/lampc $(DEMO_MODEL) --inputs $(DEMO_INPUTS) --target accel -o demo.lampc
 
 # Every part runs even if an earlier one fails; the last lines say how each went, pytest's own closing line last.
 test: $(DEV)  ## All checks: lint, types, filecheck tests, unit and model tests
