@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 
 from lampc.targets.accel.functional.engine import FunctionalResult
@@ -10,7 +11,7 @@ from lampc.targets.accel.machine import Machine, load_machine
 from lampc.targets.accel.program import Program
 from lampc.targets.accel.run import run_functional
 from tests.unit.accel.programs import program_of
-from tests.unit.numpy_target.compiled import Case, operands
+from tests.unit.numpy_target.compiled import Array, Case, operands
 
 
 @dataclass(frozen=True)
@@ -25,13 +26,32 @@ NO_OPTIONS: dict[str, Any] = {}
 SMALL = {"heads": 4, "kv_heads": 2, "queries": 150, "keys": 150, "d": 16, "dv": 16}
 
 
-def sample_of(shape: dict[str, int] = SMALL, precision: dict[str, Any] | None = NO_OPTIONS) -> Sample:
-    """Causal attention, ragged if SMALL, in warps of 16 rows and blocks of 4; precision None is FP32."""
+def sample_of(
+    shape: dict[str, int] = SMALL,
+    precision: dict[str, Any] | None = NO_OPTIONS,
+    mask: Array | None = None,
+    sinks: Array | None = None,
+    attention: dict[str, Any] | None = None,
+    tiling: dict[str, Any] | None = None,
+) -> Sample:
+    """
+    An attention, causal unless `attention` or a mask is given; ragged, in blocks of 4 warps, unless `shape` or `tiling` is.
+
+    precision None is FP32.
+    """
     q, k, v = operands(3, **shape)
-    tiling = {"nq": 4} if shape is SMALL else {}
-    case = Case(q, k, v, attention={"causal": True, "scale": shape["d"] ** -0.5}, tiling=tiling, precision=precision)
+    if attention is None:
+        attention = {} if mask is not None else {"causal": True}
+    if tiling is None:
+        tiling = {"nq": 4} if shape is SMALL else {}
+    attention = {"scale": shape["d"] ** -0.5, **attention}
+    case = Case(q, k, v, mask=mask, sinks=sinks, attention=attention, tiling=tiling, precision=precision)
     program = program_of(case)
-    return Sample(program, run_functional(program, q, k, v))
+    extra: dict[str, Any] = {} if sinks is None else {"sinks": sinks}
+    if mask is not None:
+        table = mask.reshape((1,) * (4 - mask.ndim) + mask.shape)
+        extra["mask_live" if mask.dtype == np.bool_ else "bias"] = table
+    return Sample(program, run_functional(program, q, k, v, **extra))
 
 
 @pytest.fixture(scope="session")
