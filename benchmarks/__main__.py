@@ -1,8 +1,8 @@
 """`python -m benchmarks`: every benchmark, one table after another."""
 
-from benchmarks import kernels, smollm2
+from benchmarks import kernels, layer, smollm2
 
 if __name__ == "__main__":
-    kernels.main()
-    print()
-    smollm2.main()
+    for benchmark in (kernels, layer, smollm2):
+        benchmark.main()
+        print(flush=True)
