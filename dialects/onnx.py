@@ -76,7 +76,7 @@ def _parse_signature(parser: Parser, operands: Sequence[Any]) -> tuple[Sequence[
 
 def _print_signature(printer: Printer, op: Operation) -> None:
     printer.print_string(" : ")
-    printer.print_operation_type(op)
+    printer.print_function_type(op.operand_types, op.result_types)  # print_operation_type adds a second location
 
 
 def _print_strings(printer: Printer, values: ArrayAttr[StringAttr]) -> None:

@@ -66,13 +66,14 @@ def test_report_on_stdout_is_json_alone(lampc: Lampc, tiny: Path):
     assert "attention" in seen.err
 
 
-def test_emit_prints_ir_that_parses(lampc: Lampc, tiny: Path, capsys: pytest.CaptureFixture[str]):
+@pytest.mark.parametrize("stage", ["onnx", "attn", "tiled", "lamp", "accel"])
+def test_emit_prints_ir_that_parses(lampc: Lampc, tiny: Path, stage: str, capsys: pytest.CaptureFixture[str]):
     from lampc import opt
 
-    seen = lampc(tiny, "--target", "numpy", *SIZES, "--emit", "lamp", "-q", "--compile-only")
+    seen = lampc(tiny, "--target", "accel", *SIZES, "--emit", stage, "-q", "--compile-only")
     assert seen.code == 0 and seen.err == ""
-    Path("lamp.mlir").write_text(seen.out)
-    opt.main(["lamp.mlir", "--print-debuginfo"])
+    Path("stage.mlir").write_text(seen.out)
+    opt.main(["stage.mlir", "--print-debuginfo"])
     assert capsys.readouterr().out.strip() == seen.out.strip()
 
 
