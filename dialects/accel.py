@@ -214,7 +214,7 @@ def _parse_branches(parser: Parser) -> tuple[Region, Region]:
 
 def _print_branches(printer: Printer, then: Region, otherwise: Region) -> None:
     printer.print_string(" ")
-    printer.print_region(then, print_block_terminators=True)
+    printer.print_region(then, print_block_terminators=True, print_empty_block=False)
     if otherwise.block.ops:
         printer.print_string(" else ")
         printer.print_region(otherwise, print_block_terminators=True)

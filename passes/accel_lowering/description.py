@@ -101,7 +101,7 @@ def describe(lanes: tiled.LanesOp) -> Description:
         causal=rules.causal is not None,
         causal_offset=_integer(rules, "causal_offset"),
         window=_integer(rules, "window"),
-        layout=_layout(lanes),
+        layout=lanes.layout.data if lanes.layout is not None else "safe",
         policy=policy,
         kv_order=loop.order.data,
         accumulate_block=_accumulate_block(lanes, loop),
@@ -151,13 +151,6 @@ def _operand(lanes: tiled.LanesOp, values: list[SSAValue]) -> str:
     if name is None or names:
         refuse(lanes, "Q, K and V must be stored in one type, f32, bf16, f16 or e4m3; choose it with --operands")
     return name
-
-
-def _layout(lanes: tiled.LanesOp) -> str:
-    layout = lanes.layout.data if lanes.layout is not None else "safe"
-    if layout != "safe":
-        refuse(lanes, f"register layout {layout} is not supported on the accelerator yet; use --layout safe")
-    return layout
 
 
 def _caps(lanes: tiled.LanesOp, loop: tiled.TileLoopOp) -> float:

@@ -7,9 +7,10 @@ from lampc.dialects import attn_tiled as tiled
 from lampc.dialects.accel import ProgramOp
 from lampc.dialects.accel_registers import BarrierOp, BufferOp, DescriptorOp
 from lampc.ir import tensor_shape
+from lampc.passes.accel_lowering.compact import step_of
 from lampc.passes.accel_lowering.description import Description, format_of
 from lampc.passes.accel_lowering.refuse import refuse
-from lampc.passes.accel_lowering.step import Rings, State, StepLowering
+from lampc.passes.accel_lowering.step import Rings, State
 from lampc.passes.accel_lowering.stream import StreamWriter
 
 
@@ -139,7 +140,7 @@ class ProgramLowering:
                 w.inst("v.live", entries, pd=live, pd2=partial, tile=tiles.tile)
             some, none = w.if_some(live)
             with w.inside(some):
-                step = StepLowering(w, d, rings, state, query, live, partial, tiles.tile, entries)
+                step = step_of(d)(w, d, rings, state, query, live, partial, tiles.tile, entries)
                 step.lower(self._descriptors.get("bias"))
             with w.inside(none):
                 rings.release_all(w)

@@ -1,5 +1,6 @@
 """One tile's step as instructions: each op of the loop's body in turn, its values kept in the registers they share."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from xdsl.ir import Block, Operation, SSAValue
@@ -112,6 +113,7 @@ class StepLowering:
         partial: SSAValue,
         tile: SSAValue,
         entries: dict[str, SSAValue],
+        scores: SSAValue | None = None,
     ):
         self._w = w
         self._d = description
@@ -121,8 +123,7 @@ class StepLowering:
         self._live, self._partial = live, partial
         self._tile = tile
         self._entries = entries
-        wide = not description.mixed
-        self._t = w.tile("scores", description.config.geometry.tile_granules(wide))
+        self._t = scores or w.tile("scores", description.config.geometry.tile_granules(wide=not description.mixed))
         self._bias: SSAValue | None = None
         self._none: SSAValue | None = None
         self._cut: tuple[SSAValue, SSAValue] | None = None
@@ -134,6 +135,17 @@ class StepLowering:
 
     def lower(self, bias: SSAValue | None) -> None:
         """Write the step; `bias` is the descriptor of the bias, if there is one."""
+        self._begin(bias)
+        ops = list(self._d.loop.body.block.ops)
+        last_reader = [op for op in ops if reads_keys(op)][-1]
+        for op in ops:
+            with self._w.at(op):
+                self._leave_key = op is last_reader
+                self._op(op)
+                if self._leave_key:  # its reads may not be reached
+                    self._rings.release(self._w, "k")
+
+    def _begin(self, bias: SSAValue | None) -> None:
         loop = self._d.loop
         carried = loop.body.block.args[1:]
         for value, register in zip(carried, (self._state.maximum, self._state.sum, self._state.output), strict=True):
@@ -143,13 +155,14 @@ class StepLowering:
             with self._w.at(op):
                 self._bias = self._w.tile("bias", 4 * self._d.config.nk)
                 self._w.inst("dma.ldb", bias=self._bias, desc=bias, tile=self._tile)
-        last_reader = [op for op in loop.body.block.ops if _reads_keys(op)][-1]
-        for op in loop.body.block.ops:
-            with self._w.at(op):
-                self._leave_key = op is last_reader
-                self._op(op)
-                if self._leave_key:  # its reads may not be reached
-                    self._rings.release(self._w, "k")
+
+    def _format(self, value: SSAValue) -> str:
+        """Suffix of the mnemonics for scores of a value's type."""
+        return format_of(value)
+
+    def _mixed(self) -> str:
+        """Suffix of the mnemonics that take exponentials of every precision."""
+        return "mix"
 
     def _op(self, op: Operation) -> None:
         match op:
@@ -200,14 +213,14 @@ class StepLowering:
             case tiled.OnlineSoftmaxOp():
                 self._online(op)
             case tiled.YieldOp():
-                self._carry(op)
+                self._move(op.values)
             case _:
                 refuse(op, f"{op.name} is no part of a tile's step on the accelerator")
 
     # Scores
 
     def _accumulate(self, op: lamp.AccumulateOp | tiled.ScoresOp, blocks: SSAValue, *, skip0: bool = False) -> None:
-        fmt = format_of(op.result)
+        fmt = self._format(op.result)
         leave = self._leave_key and not isinstance(op.parent_op(), lamp.RecomputeUnsafeOp)
         self._w.inst(
             f"mx.qk.{fmt}",
@@ -368,9 +381,9 @@ class StepLowering:
             w.inst("v.mov", vd=result, va=known)
             some, _ = w.if_some(e.changed)
             with w.inside(some):
-                w.inst("v.rsum.mix", vd=result, va=start, t=self._t, hi=high, at=self._live)
+                w.inst(f"v.rsum.{self._mixed()}", vd=result, va=start, t=self._t, hi=high, at=self._live)
         else:
-            w.inst("v.rsum.mix", vd=result, va=start, t=self._t, hi=high, at=self._live)
+            w.inst(f"v.rsum.{self._mixed()}", vd=result, va=start, t=self._t, hi=high, at=self._live)
         self._registers[op.result] = e.sums[start] = result
 
     def _weights(self, op: lamp.DisturbanceOp) -> None:
@@ -386,7 +399,7 @@ class StepLowering:
         rows = self._registers[result] = self._registers[output]
         high = self._high(e)
         self._w.inst("v.scale", o=rows, va=factor)
-        self._multiply(rows, "mix", high)
+        self._multiply(rows, self._mixed(), high)
 
     def _multiply(self, rows: SSAValue, fmt: str, high: SSAValue) -> None:
         self._w.inst(
@@ -423,11 +436,11 @@ class StepLowering:
         for value, register in ((op.new_maximum, maximum), (op.new_sum, total), (op.new_output, rows)):
             self._registers[value] = register
 
-    def _carry(self, op: tiled.YieldOp) -> None:
-        """Move the new state to where the next tile expects it."""
-        arguments = self._d.loop.body.block.args[1:]
-        for argument, value in zip(arguments, op.values, strict=True):
-            home, now = self._registers[argument], self._registers[value]
+    def _move(self, values: Iterable[SSAValue]) -> None:
+        """Move the new state to where the next step expects it."""
+        homes = (self._state.maximum, self._state.sum, self._state.output)
+        for home, value in zip(homes, values, strict=True):
+            now = self._registers[value]
             if now is not home:
                 self._w.inst("v.mov", vd=home, va=now)
 
@@ -445,7 +458,8 @@ class StepLowering:
         return None if later else self._registers[argument]
 
 
-def _reads_keys(op: Operation) -> bool:
+def reads_keys(op: Operation) -> bool:
+    """Whether an op of the loop's body reads the key tile."""
     return any(isinstance(inner, lamp.AccumulateOp | tiled.ScoresOp) for inner in op.walk())
 
 

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from xdsl.ir import Block, Operation, Region, SSAValue
 
-from lampc.dialects.accel import IfMaskOp, LoopOp, StreamOp, WhileOp
+from lampc.dialects.accel import IfAtLeastOp, IfMaskOp, LoopOp, StreamOp, WhileOp
 from lampc.dialects.accel_inst import InstOp
 from lampc.dialects.accel_registers import MaskOp, OrderOp, PartOp, ScalarOp, TileOp, VectorOp
 
@@ -93,6 +93,11 @@ class StreamWriter:
     def if_some(self, mask: SSAValue) -> tuple[Block, Block]:
         """Append a branch on `mask` not being empty: the blocks for yes and for no."""
         op = self._add(IfMaskOp(mask, Region(Block())), self._block)
+        return op.then.block, op.otherwise.block
+
+    def if_at_least(self, scalar: SSAValue, bound: int) -> tuple[Block, Block]:
+        """Append a branch on a scalar being at least `bound`: the blocks for yes and for no."""
+        op = self._add(IfAtLeastOp(scalar, bound, Region(Block())), self._block)
         return op.then.block, op.otherwise.block
 
     def tile(self, hint: str, granules: int) -> SSAValue:

@@ -167,7 +167,8 @@ TABLE: tuple[Instruction, ...] = (
         "v.stat",
         Unit.CTL,
         (_p("pa"), _p("pb")),
-        "count this live tile in the statistics: pa recomputed in stage 1, pb in stage 2",
+        "count this live tile in the statistics: pa recomputed in stage 1, pb in stage 2; in layout compact two or more count "
+        "as two, and what such a tile has accumulated in e4m11 or exponentiated before this is not counted",
         _CTL,
     ),
     # memory

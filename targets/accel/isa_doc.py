@@ -28,8 +28,9 @@ STEPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("8", "stage 2: weights and the set that stays low", ("v.xi", "knap")),
     ("9", "commit: scale the output, add E*V", ("v.scale", "mx.pv")),
     ("9", "after the last tile: divide and store", ("v.norm", "dma.st")),
-    ("-", "sub-block masks", ("p.mov", "p.and", "p.or", "p.andn", "p.const", "p.cnt")),
-    ("-", "branches", ("br", "br.z", "br.nz", "br.sz", "br.ge", "loop", "halt")),
+    ("-", "layout compact: count, branch to the sequential update", ("p.cnt", "br.ge")),
+    ("-", "sub-block masks", ("p.mov", "p.and", "p.or", "p.andn", "p.const")),
+    ("-", "branches", ("br", "br.z", "br.nz", "br.sz", "loop", "halt")),
     ("-", "synchronise, count, mark", ("bar.arrive", "bar.wait", "v.stat", "mark")),
 )
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from lampc.numerics.arrays import F32, Bools, Ints
 from lampc.targets.accel.config import Config
+from lampc.targets.accel.functional.counts import Held
 from lampc.targets.accel.functional.tiles import TileFile, operand_spans
 from lampc.targets.accel.functional.words import Word
 from lampc.targets.accel.instruction import COUNT, Kind, Span
@@ -29,6 +30,7 @@ class Contexts:
     s, p, v, o         registers: int32 [32, n], int64 [16, n], float32 [vectors, n, b_q], int8 [4, n, N_k]
     live               bool [n, N_k, b_k, b_q]: live entries of the key tile `tile` that v.live saw last; exponentials of other
                        entries take no part in v.xi and mx.pv
+    held               counts of the current tile that v.stat may yet drop; None where nothing branches (layout safe)
     """
 
     config: Config
@@ -45,6 +47,7 @@ class Contexts:
     t: TileFile = field(init=False)
     live: Bools = field(init=False)
     tile: Ints = field(init=False)
+    held: Held | None = field(init=False)
 
     def __post_init__(self) -> None:
         c, n = self.config, len(self.head)
@@ -58,6 +61,7 @@ class Contexts:
         with_scores = any(f.kind is Kind.T for word in self.words for f in word.row.fields)
         self.live = np.zeros((n if with_scores else 0, c.nk, c.bk, c.bq), np.bool_)
         self.tile = np.full(n, -1, np.int64)
+        self.held = Held.of(n) if c.layout == "compact" and with_scores else None
 
     def __len__(self) -> int:
         return len(self.head)

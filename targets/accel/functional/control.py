@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from lampc.numerics.arrays import Bools, Ints
+from lampc.numerics.formats import E4M11
 from lampc.targets.accel.functional.chunk import Branch, Chunk, Handler, bits_of
 from lampc.targets.accel.functional.contexts import Contexts
 from lampc.targets.accel.functional.words import Word
@@ -84,7 +85,12 @@ def _p_after(_chunk: Chunk, c: Contexts, word: Word, at: Ints) -> None:
 
 def _v_stat(chunk: Chunk, c: Contexts, word: Word, at: Ints) -> None:
     first, second = c.p[word["pa"], at], c.p[word["pb"], at]
-    chunk.statistics.add_tiles(chunk.query_head(c, at), np.bitwise_count(first), np.bitwise_count(first | second))
+    stage1, final = np.bitwise_count(first), np.bitwise_count(first | second)
+    if c.held is not None:
+        stage1, final = np.minimum(stage1, 2), np.minimum(final, 2)
+        whole = at[final < 2]
+        c.held.settle(chunk.statistics, E4M11.name, at, whole, chunk.query_head(c, whole))
+    chunk.statistics.add_tiles(chunk.query_head(c, at), stage1, final)
 
 
 def _always(_c: Contexts, _word: Word, at: Ints) -> Bools:

@@ -102,7 +102,10 @@ def _row_maximum(_chunk: Chunk, blocks: Blocks) -> None:
 def _shift(chunk: Chunk, blocks: Blocks) -> None:
     codes, above = blocks.format.shifted(blocks.read(), blocks.vector("va"))
     blocks.write(codes)
-    chunk.statistics.add_above_one(chunk.query_head(blocks.c, blocks.lane), above)
+    if blocks.c.held is not None and blocks.word.format is not Format.E4M11_SEQ:
+        blocks.c.held.add_above_one(blocks.lane, above)
+    else:
+        chunk.statistics.add_above_one(chunk.query_head(blocks.c, blocks.lane), above)
 
 
 def _exponential(chunk: Chunk, blocks: Blocks) -> None:

@@ -11,6 +11,7 @@ from lampc.targets.accel.functional.contexts import Contexts
 from lampc.targets.accel.functional.memory import rows_of
 from lampc.targets.accel.functional.scores import exponentials
 from lampc.targets.accel.functional.words import Word
+from lampc.targets.accel.instruction import Format
 
 
 def _slot(c: Contexts, word: Word, at: Ints) -> Ints:
@@ -93,7 +94,10 @@ def _keep(chunk: Chunk, c: Contexts, word: Word, lane: Ints, theta: Ints, y: F32
         return
     codes = SCORE_FORMATS[word.format]
     counted = kernels.count_saturated(y, c.live[lane, theta], codes.value)
-    chunk.statistics.add_saturation(codes.name, chunk.query_head(c, lane), *counted)
+    if c.held is not None and word.format is Format.E4M11:
+        c.held.add_saturation(lane, *counted)
+    else:
+        chunk.statistics.add_saturation(codes.name, chunk.query_head(c, lane), *counted)
     c.t.write(word["t"], word.format, lane, theta, codes.encode(y))
 
 

@@ -112,8 +112,8 @@ def collect(prepared: Prepared, tally: col.Tally) -> Counters:
         resident_blocks=prepared.limits.places,
         padded_work_fraction=1 - useful / matrix if matrix else 0.0,
         live_tiles=int(tally.total[col.T_TILES]),
-        recomputed_stage1=tuple(int(count) for count in tally.histogram[0]),
-        recomputed=tuple(int(count) for count in tally.histogram[1]),
+        recomputed_stage1=_recomputed(prepared, tally.histogram[0]),
+        recomputed=_recomputed(prepared, tally.histogram[1]),
     )
 
 
@@ -140,6 +140,14 @@ def _unit_use(prepared: Prepared, tally: col.Tally, unit: Unit, cycles: int) -> 
         utilisation=busy / available if available else 0.0,
         efficiency=ideal / busy if busy else 0.0,
     )
+
+
+def _recomputed(prepared: Prepared, counts: Ints) -> tuple[int, ...]:
+    """Tiles by sub-blocks recomputed; what lies beyond two is not decided in layout compact."""
+    exact = [int(count) for count in counts]
+    if prepared.program.cfg.layout == "compact" and len(exact) > 3:
+        exact[2:] = [sum(exact[2:]), *(0 for _ in exact[3:])]
+    return tuple(exact)
 
 
 def _by_name(prepared: Prepared, counts: Ints) -> dict[str, int]:

@@ -5,6 +5,8 @@
 // RUN: not lampc-opt %s -p 'lamp-tile-attention,lamp-mixed-precision{range=unbounded shift=exact exp-above-one=keep},lamp-convert-to-accel' 2>&1 | filecheck %s --check-prefix=PAPER
 // RUN: not lampc-opt %s -p 'lamp-tile-attention,lamp-mixed-precision{rounding=rtz},lamp-convert-to-accel' 2>&1 | filecheck %s --check-prefix=RTZ
 // RUN: lampc-opt %s -p 'lamp-tile-attention{kv-order=reverse},lamp-mixed-precision,lamp-convert-to-accel' | filecheck %s --check-prefix=ORDER
+// RUN: lampc-opt %s -p 'lamp-tile-attention,lamp-mixed-precision,lamp-register-layout{layout=compact},lamp-convert-to-accel' | filecheck %s --check-prefix=COMPACT
+// RUN: lampc-opt %s -p 'lamp-tile-attention,lamp-mixed-precision{policy=high},lamp-register-layout{layout=compact},lamp-convert-to-accel' | filecheck %s --check-prefix=SPARE
 
 func.func @attention(%q: tensor<1x4x40x8xf32>, %k: tensor<1x2x96x8xf32>, %v: tensor<1x2x96x4xf32>, %m: tensor<1x1x40x96xf32>) -> tensor<1x4x40x4xf32> {
   %o = attn.attention %q, %k, %v mask %m : tensor<1x1x40x96xf32> {scale = 0.5 : f32, softcap = 20.0 : f32} : tensor<1x4x40x8xf32>, tensor<1x2x96x8xf32>, tensor<1x2x96x4xf32> -> tensor<1x4x40x4xf32>
@@ -75,3 +77,41 @@ func.func @attention(%q: tensor<1x4x40x8xf32>, %k: tensor<1x2x96x8xf32>, %v: ten
 // Other orders take the tile's number from its place in the order.
 // ORDER: kv_order = "reverse"
 // ORDER: "s.tile"(sd = %tile, range = %tiles, sa = %position)
+
+// One 16-bit sub-block: the step branches as soon as a second one is needed, in either stage.
+// COMPACT:      layout = "compact", policy = "lamp"
+// COMPACT:      %scores = accel.tile {granules = 6 : i64}
+// COMPACT:      "v.test"(pd = %unsafe
+// COMPACT-NEXT: "p.next"(pd = %high
+// COMPACT-NEXT: accel.if_mask %high {
+// COMPACT:      "v.test"(pd = %unsafe
+// COMPACT-NEXT: "p.next"(pd = %second
+// COMPACT-NEXT: "p.or"(pd = %high, pa = %high, pb = %second)
+// COMPACT:      "p.cnt"(sd = %recomputed, pa = %high)
+// COMPACT-NEXT: accel.if_at_least %recomputed, 2 {
+// COMPACT-NEXT: "p.const"(pd = %again, imm = 0)
+// COMPACT-NEXT: } else {
+// COMPACT:      "knap"
+// COMPACT:      "p.cnt"(sd = %recomputed, pa = %high_all)
+// COMPACT-NEXT: accel.if_at_least %recomputed, 2 {
+// COMPACT-NEXT: } else {
+// COMPACT-NEXT: "mx.qk.e4m11"{{.*}} at %again skip0
+// COMPACT:      "bar.arrive"(bar = %k_empty, ring = %k_ring)
+// COMPACT:      "mx.pv.mix"{{.*}} wait %v_full signal %v_empty
+// COMPACT-NEXT: "v.stat"
+// COMPACT:      accel.if_at_least %recomputed, 2 {
+// COMPACT-NEXT: "v.stat"
+// COMPACT-NEXT: "p.const"(pd = %sbs, imm = 7)
+// COMPACT-NEXT: "p.and"(pd = %sbs, pa = %live, pb = %sbs)
+// COMPACT-NEXT: accel.if_mask %sbs {
+// COMPACT:      "mx.qk.e4m11.seq"{{.*}} at %sbs
+// COMPACT:      "mx.pv.e4m11.seq"{{.*}} at %sbs wait %v_full
+// COMPACT:      "p.const"(pd = %sbs, imm = 8)
+// COMPACT:      "mx.pv.e4m11.seq"
+// COMPACT:      "bar.arrive"(bar = %k_empty, ring = %k_ring)
+// COMPACT-NEXT: "bar.arrive"(bar = %v_empty, ring = %v_ring)
+
+// Policy high branches at once, on the live sub-blocks.
+// SPARE:     "p.cnt"(sd = %recomputed, pa = %live)
+// SPARE:     "mx.qk.e4m11"{{.*}} at %live wait %k_full
+// SPARE:     "mx.qk.e4m11.seq"{{.*}} at %sbs wait %k_full

@@ -3,7 +3,6 @@
 // RUN: lampc-opt %s -p 'lamp-tile-attention{nk=7},lamp-mixed-precision{stage2=false},lamp-register-layout{layout=compact}' | filecheck %s --check-prefix=SEVEN
 // RUN: lampc-opt %s -p 'lamp-tile-attention,lamp-mixed-precision{policy=low},lamp-register-layout{layout=compact}' | filecheck %s --check-prefix=LOW
 // RUN: not lampc-opt %s -p 'lamp-tile-attention,lamp-mixed-precision,lamp-register-layout{layout=compact},lamp-register-layout' 2>&1 | filecheck %s --check-prefix=BACK
-// RUN: not lampc-opt %s -p 'lamp-tile-attention,lamp-mixed-precision,lamp-register-layout{layout=compact},lamp-convert-to-accel' 2>&1 | filecheck %s --check-prefix=ACCEL
 
 func.func @attention(%q: tensor<1x2x16x8xf32>, %k: tensor<1x2x64x8xf32>, %v: tensor<1x2x64x8xf32>, %b: tensor<16x64xf32>) -> tensor<1x2x16x8xf32> {
   %o = attn.attention %q, %k, %v mask %b : tensor<16x64xf32> {scale = 0.5 : f32, softcap = 3.0 : f32} : tensor<1x2x16x8xf32>, tensor<1x2x64x8xf32>, tensor<1x2x64x8xf32> -> tensor<1x2x16x8xf32>
@@ -34,4 +33,3 @@ func.func @attention(%q: tensor<1x2x16x8xf32>, %k: tensor<1x2x64x8xf32>, %v: ten
 
 // BACK: option layout=safe: the module already has layout compact, which cannot be undone
 
-// ACCEL: register layout compact is not supported on the accelerator yet; use --layout safe

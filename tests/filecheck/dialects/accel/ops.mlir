@@ -40,6 +40,10 @@ accel.program @attention_0 {bq = 16 : i64, bk = 16 : i64, nk = 4 : i64, nq = 8 :
       accel.if_at_least %count, 2 {
         accel.inst "mark"(imm = 1)
       }
+      accel.if_at_least %count, 3 {
+      } else {
+        accel.inst "mark"(imm = 2)
+      }
       accel.inst "s.ring"(ring = %ring, imm = 3)
     }
   }
@@ -90,6 +94,10 @@ accel.program @attention_0 {bq = 16 : i64, bk = 16 : i64, nk = 4 : i64, nq = 8 :
 // CHECK-NEXT:     }
 // CHECK-NEXT:     accel.if_at_least %count, 2 {
 // CHECK-NEXT:       accel.inst "mark"(imm = 1)
+// CHECK-NEXT:     }
+// CHECK-NEXT:     accel.if_at_least %count, 3 {
+// CHECK-NEXT:     } else {
+// CHECK-NEXT:       accel.inst "mark"(imm = 2)
 // CHECK-NEXT:     }
 // CHECK-NEXT:     accel.inst "s.ring"(ring = %ring, imm = 3)
 // CHECK-NEXT:   }

@@ -1,6 +1,6 @@
 """Programs of the accelerator against the scalar reference and the numpy target: every bit of the output, every count."""
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ import pytest
 from lampc.numerics import engine as kernel_engine
 from tests.unit.accel.programs import run_case
 from tests.unit.numpy_target.compiled import Case, operands, same_bits
-from tests.unit.numpy_target.test_against_reference import CASES, PRECISIONS
+from tests.unit.numpy_target.test_against_reference import CASES, LAYOUTS, PRECISIONS
 
 # The others are no programs of the machine; test_refused.py sees to them.
 OF_THE_MACHINE = [name for name in PRECISIONS if name not in ("paper-sim", "rtz", "stochastic")]
@@ -21,11 +21,13 @@ def agrees(case: Case, *, scalar: bool = False) -> None:
     assert result.statistics == counted
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("precision", OF_THE_MACHINE)
 @pytest.mark.parametrize("name", CASES)
-def test_numpy_target(name: str, precision: str):
+def test_numpy_target(name: str, precision: str, layout: Literal["safe", "compact"]):
     case = CASES[name]()
     case.precision = PRECISIONS[precision]
+    case.layout = layout
     agrees(case)
 
 
@@ -34,10 +36,12 @@ def test_scalar_reference(name: str):
     agrees(CASES[name](), scalar=True)
 
 
-@pytest.mark.parametrize("precision", [name for name in OF_THE_MACHINE if name != "lamp"])
-def test_scalar_reference_under_every_policy(precision: str):
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("precision", OF_THE_MACHINE)
+def test_scalar_reference_under_every_policy(precision: str, layout: Literal["safe", "compact"]):
     case = Case(*operands(21, heads=1, kv_heads=1, queries=36, keys=90), attention={"causal": True, "causal_offset": 54})
     case.precision = PRECISIONS[precision]
+    case.layout = layout
     agrees(case, scalar=True)
 
 
@@ -53,11 +57,13 @@ def special_values(seed: int, **shape: int) -> tuple[Any, Any, Any]:
     return q, k, v
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("precision", ["lamp", "low", "high", "fp32", "no stage 1", "tau 0"])
 @pytest.mark.parametrize("seed", range(8))
-def test_values_that_are_not_finite(seed: int, precision: str):
+def test_values_that_are_not_finite(seed: int, precision: str, layout: Literal["safe", "compact"]):
     case = Case(*special_values(seed, queries=24, keys=130), attention={"causal": seed % 2 == 0, "causal_offset": 100})
     case.precision = PRECISIONS[precision]
+    case.layout = layout
     agrees(case)
 
 
@@ -82,12 +88,14 @@ def test_a_nan_that_stage_1_meets_late_does_not_reopen_what_was_safe():
 @pytest.mark.parametrize(
     ("bq", "bk", "nk", "nq"), [(1, 1, 1, 1), (3, 5, 2, 2), (16, 8, 8, 1), (32, 16, 4, 2), (64, 2, 7, 1), (5, 24, 3, 4)]
 )
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("precision", ["lamp", "fp32"])
-def test_tile_sizes(bq: int, bk: int, nk: int, nq: int, precision: str):
+def test_tile_sizes(bq: int, bk: int, nk: int, nq: int, precision: str, layout: Literal["safe", "compact"]):
     case = Case(
         *operands(41, heads=2, kv_heads=1, queries=33, keys=47, d=12, dv=20),
         attention={"causal": True, "causal_offset": 14, "window": 30},
         tiling={"bq": bq, "bk": bk, "nk": nk, "nq": nq},
+        layout=layout,
     )
     case.precision = PRECISIONS[precision]
     agrees(case)

@@ -1,5 +1,6 @@
 """What the lowering makes: objects that save, assemble and fit machines, symbols that name nodes, refusals that say why."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -107,6 +108,12 @@ def test_a_smaller_machine_gets_fewer_warps_and_slots_and_the_same_values(precis
     output, fitted = target.run("attention", case.arguments())
     assert same_bits(output, whole)
     assert fitted.statistics == result.statistics
+
+
+def test_the_compact_layout_saves_tile_registers_and_nothing_else_grows():
+    safe, compact = (program_of(replace(a_case(), layout=layout)) for layout in ("safe", "compact"))
+    assert safe.granules - compact.granules == safe.cfg.nk - 2
+    assert safe.vectors == compact.vectors
 
 
 def test_what_fits_is_left_as_it_is():

@@ -1,7 +1,7 @@
 """One compiled attention and its decisions, for all tests here."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -33,6 +33,7 @@ def sample_of(
     sinks: Array | None = None,
     attention: dict[str, Any] | None = None,
     tiling: dict[str, Any] | None = None,
+    layout: Literal["safe", "compact"] = "safe",
 ) -> Sample:
     """
     An attention, causal unless `attention` or a mask is given; ragged, in blocks of 4 warps, unless `shape` or `tiling` is.
@@ -45,7 +46,7 @@ def sample_of(
     if tiling is None:
         tiling = {"nq": 4} if shape is SMALL else {}
     attention = {"scale": shape["d"] ** -0.5, **attention}
-    case = Case(q, k, v, mask=mask, sinks=sinks, attention=attention, tiling=tiling, precision=precision)
+    case = Case(q, k, v, mask=mask, sinks=sinks, attention=attention, tiling=tiling, precision=precision, layout=layout)
     program = program_of(case)
     extra: dict[str, Any] = {} if sinks is None else {"sinks": sinks}
     if mask is not None:

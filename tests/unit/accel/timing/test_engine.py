@@ -21,12 +21,15 @@ from lampc.targets.accel.timing.synthetic import Rates, synthetic_log
 from tests.unit.accel.timing.conftest import Sample, sample_of
 from tests.unit.accel.timing.micro import log_of, micro, time
 
-VARIANTS: dict[str, dict[str, Any] | None] = {
+VARIANTS: dict[str, dict[str, Any]] = {
     "lamp": {},
-    "low": {"policy": "low"},
-    "high": {"policy": "high"},
-    "stage 1": {"tau": 1.0},
-    "fp32": None,
+    "low": {"precision": {"policy": "low"}},
+    "high": {"precision": {"policy": "high"}},
+    "stage 1": {"precision": {"tau": 1.0}},
+    "fp32": {"precision": None},
+    "compact": {"layout": "compact"},
+    "compact, high": {"layout": "compact", "precision": {"policy": "high"}},
+    "compact, stage 2": {"layout": "compact", "precision": {"stage1": False}},
 }
 
 
@@ -44,6 +47,12 @@ OTHERS: dict[str, dict[str, Any]] = {
     "sink-first": {"attention": {"causal": True}, "tiling": {"kv_order": "sink-first"}},
     "32 rows": {"tiling": {"bq": 32, "nq": 4}},
     "8 sub-blocks": {"tiling": {"nk": 8}},
+    "compact, 8 sub-blocks": {"layout": "compact", "tiling": {"nk": 8}},
+    "compact, bias and cap": {
+        "layout": "compact",
+        "mask": np.linspace(-1, 1, 150, dtype=np.float32),
+        "attention": {"softcap": 5.0},
+    },
 }
 
 
@@ -57,7 +66,7 @@ def test_whatever_attention_has_the_engine_follows(packed: Machine, name: str):
 
 @pytest.fixture(scope="module", params=VARIANTS)
 def variant(request: pytest.FixtureRequest) -> Sample:
-    return sample_of(precision=VARIANTS[request.param])
+    return sample_of(**VARIANTS[request.param])
 
 
 def test_same_instructions_as_the_functional_run(variant: Sample, packed: Machine):
