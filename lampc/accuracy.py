@@ -56,7 +56,7 @@ def measure(
     Raises ModelError if onnxruntime cannot run it, InputError if there is no perplexity to compute.
     """
     names = find_logits(inputs, outputs) if wants_perplexity else None
-    session = ModelSession(model.proto, Weights(model.constants), threads)
+    session = ModelSession(model.source, Weights(model.constants), threads)
     start = time.perf_counter()
     reference = session.run(inputs)
     seconds = time.perf_counter() - start

@@ -109,6 +109,13 @@ def _add_data(group: Any) -> None:
     )
     group.add_argument("--dim", action="append", default=[], metavar="NAME=N", help="bind a symbolic dimension (repeatable)")
     group.add_argument("--shape", action="append", default=[], metavar="INPUT=1x512", help="give an input's shape (repeatable)")
+    group.add_argument(
+        "--value",
+        action="append",
+        default=[],
+        metavar="INPUT=X",
+        help="fill an input with one value, such as use_cache_branch=true; the branch that it chooses is compiled (repeatable)",
+    )
     group.add_argument("--external-data-dir", type=Path, metavar="DIR", help="also look for external weights here")
     group.add_argument("--outputs", type=Path, metavar="F.npz", help="write the graph outputs")
     group.add_argument(
@@ -261,6 +268,7 @@ def _options(parsed: argparse.Namespace) -> Options:
 def _request(parsed: argparse.Namespace, options: Options) -> Any:
     from lampc.driver import Request
     from lampc.frontend.dims import parse_dim, parse_shape
+    from lampc.frontend.inputs import parse_value
     from lampc.targets.accel.machine import load_machine
 
     machines = ()
@@ -280,6 +288,7 @@ def _request(parsed: argparse.Namespace, options: Options) -> Any:
         inputs=parsed.inputs,
         dims=dict(map(parse_dim, parsed.dim)),
         shapes=dict(map(parse_shape, parsed.shape)),
+        values=dict(map(parse_value, parsed.value)),
         seed=parsed.seed,
         threads=parsed.threads,
         external_data_dir=parsed.external_data_dir,

@@ -19,7 +19,7 @@ from lampc.engines import AttentionEngine, NumpyEngine
 from lampc.errors import InputError, LampcError
 from lampc.frontend.dims import Binding, bind_dims
 from lampc.frontend.importer import import_model
-from lampc.frontend.inputs import load_inputs, synthetic_inputs
+from lampc.frontend.inputs import filled_inputs, load_inputs, synthetic_inputs
 from lampc.frontend.model import Model, load_model
 from lampc.memory import check_memory, physical_memory
 from lampc.numerics import threads
@@ -42,6 +42,7 @@ class Request:
     inputs: Path | None = None
     dims: Mapping[str, int] = field(default_factory=dict[str, int])
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
+    values: Mapping[str, bool | int | float] = field(default_factory=dict[str, bool | int | float])
     seed: int = 0
     threads: int | None = None
     external_data_dir: Path | None = None
@@ -110,15 +111,15 @@ def compile_model(request: Request, progress: Progress) -> Compiled:
     timer = Timer()
     progress("reading the model")
     model = load_model(request.model, external_data_dir=request.external_data_dir)
-    inputs = _file_inputs(request, model)
-    binding = bind_dims(model, request.dims, request.shapes, inputs)
-    synthetic = inputs is None
-    if inputs is None:
-        inputs = synthetic_inputs(model, binding.shapes, request.seed)
+    given = _file_inputs(request, model)
+    binding = bind_dims(model, request.dims, request.shapes, given)
+    synthetic = given is None
+    given = {**(given or {}), **filled_inputs(model, binding.shapes, request.values)}
+    inputs = {**synthetic_inputs(model, binding.shapes, request.seed), **given} if synthetic else given
     timer.lap("open")
     progress("importing the graph")
     try:
-        module = import_model(model, binding)
+        module = import_model(model, binding, given)
         check_memory(module, physical_memory())
         writer = StageWriter()
         stages = [Stage("import", writer.text(module))]
@@ -128,6 +129,9 @@ def compile_model(request: Request, progress: Progress) -> Compiled:
         # Attentions and the host's part go separate ways: what comes later does not grow with the rest of the model.
         raising, marker, rest = pipeline.partition("lamp-outline-host,")
         stages += run_pipeline(module, raising + marker.rstrip(","), writer)
+        rejected = rejected_of(module)
+        # Attention that no better matching would raise: said once for each body that holds it.
+        model.warnings += dict.fromkeys(each["reason"] for each in rejected if each["reason"].startswith("E-UNSUPPORTED"))
         level2 = attention_module(module)
         attention = level2.clone()
         scheme, marker, lowering = rest.partition("lamp-convert-to-accel")
@@ -138,16 +142,14 @@ def compile_model(request: Request, progress: Progress) -> Compiled:
         error.file = error.file or model.file
         raise
     timer.lap("compile")
-    return Compiled(
-        model, binding, inputs, synthetic, module, level2, attention, described, stages, rejected_of(module), pipeline, timer
-    )
+    return Compiled(model, binding, inputs, synthetic, module, level2, attention, described, stages, rejected, pipeline, timer)
 
 
 def _file_inputs(request: Request, model: Model) -> dict[str, Array] | None:
     if request.inputs is None:
         return None
     try:
-        return load_inputs(request.inputs, model)
+        return load_inputs(request.inputs, model, request.values.keys())
     except InputError as error:
         error.file = error.file or str(request.inputs)
         raise

@@ -1,9 +1,10 @@
-"""One helper for passes: insert ops at a place, every one with the location of what it came from."""
+"""Helpers for passes: insert ops with the location of what they came from, shapes, names of graph inputs."""
 
 from typing import TypeVar
 
 from xdsl.builder import Builder
-from xdsl.dialects.builtin import TensorType
+from xdsl.dialects.builtin import DictionaryAttr, StringAttr, TensorType
+from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import InsertPoint
 
@@ -34,3 +35,10 @@ class Emitter:
 def tensor_shape(value: SSAValue[Attribute]) -> tuple[int, ...]:
     """The static shape of a tensor value."""
     return SSAValue.get(value, type=TensorType).type.get_shape()
+
+
+def argument_name(function: FuncOp, index: int) -> str | None:
+    """The ONNX name of a graph input (argument attribute `onnx.name`)."""
+    attributes = function.arg_attrs.data[index] if function.arg_attrs is not None else None
+    name = attributes.data.get("onnx.name") if isinstance(attributes, DictionaryAttr) else None
+    return name.data if isinstance(name, StringAttr) else None

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import DictionaryAttr, ModuleOp, StringAttr
+from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.passes import ModulePass
@@ -13,6 +13,7 @@ from xdsl.passes import ModulePass
 from lampc.dialects.attn import AttentionOp, RearrangeOp
 from lampc.dialects.onnx import AbsentOp, ConstantOp, InitializerOp, NodeOp, SegmentOp
 from lampc.errors import CompileError
+from lampc.ir import argument_name
 
 _FREE = (ConstantOp, InitializerOp, AbsentOp)
 """Ops that every segment has its own copy of: weights and constants are no traffic between segments."""
@@ -292,10 +293,3 @@ def _return(body: Block, values: Sequence[SSAValue], source: Operation) -> None:
     last = ReturnOp(*values)
     last.location = source.location
     body.add_op(last)
-
-
-def argument_name(function: FuncOp, index: int) -> str | None:
-    """The ONNX name of a graph input (argument attribute `onnx.name`)."""
-    attributes = function.arg_attrs.data[index] if function.arg_attrs is not None else None
-    name = attributes.data.get("onnx.name") if isinstance(attributes, DictionaryAttr) else None
-    return name.data if isinstance(name, StringAttr) else None

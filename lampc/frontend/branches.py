@@ -1,8 +1,9 @@
 """
 Put the chosen branch of an If in its place, where the condition is known at import.
 
-Exporters leave such conditions in graphs for ranks and sizes that are fixed once the inputs are; attention inside can then be
-compiled like any other. Source: onnx.md §6 ("Attention inside subgraphs").
+Exporters leave such conditions in graphs for ranks and sizes that are fixed once the inputs are, and for inputs that say which
+way to go, as `use_cache_branch` of a decoder does; attention inside can then be compiled like any other. Source: onnx.md §6
+("Attention inside subgraphs").
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from collections.abc import Mapping
 
 from onnx import GraphProto, NodeProto, helper
 
-from lampc.frontend.names import all_graphs, subgraphs
+from lampc.frontend.fold import FOLDABLE
+from lampc.frontend.names import all_graphs, all_nodes, subgraphs
 
 
 def names_in(graph: GraphProto) -> set[str]:
@@ -24,6 +26,25 @@ def names_in(graph: GraphProto) -> set[str]:
         for node in current.node:
             names.update(node.input)
             names.update(node.output)
+    return names
+
+
+def deciding_names(graph: GraphProto) -> set[str]:
+    """Names that conditions of Ifs anywhere in a graph are computed from, through nodes that import evaluates."""
+    producers: dict[str, list[NodeProto]] = {}
+    pending: list[str] = []
+    for node in all_nodes(graph):
+        if node.op_type == "If" and node.domain in ("", "ai.onnx"):
+            pending.append(node.input[0])
+        elif node.op_type in FOLDABLE:
+            for name in node.output:
+                producers.setdefault(name, []).append(node)
+    names: set[str] = set()
+    while pending:
+        name = pending.pop()
+        if name and name not in names:
+            names.add(name)
+            pending += (read for node in producers.get(name, ()) for read in node.input)
     return names
 
 
@@ -67,5 +88,5 @@ def chosen_branch(node: NodeProto, condition: bool, taken: set[str]) -> list[Nod
     for result, info in zip(node.output, branch.output, strict=True):
         if result:
             value = names.get(info.name, info.name)
-            nodes.append(helper.make_node("Identity", [value], [result], name=f"{node.name}/{wanted}"))
+            nodes.append(helper.make_node("Identity", [value], [result], name=f"{node.name}/{wanted}/{result}"))
     return nodes

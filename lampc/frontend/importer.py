@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +26,7 @@ from lampc.dialects.onnx import (
     ConstantOp,
     InitializerOp,
     NodeOp,
+    ValuesAttr,
     YieldOp,
     is_tensor,
     schema_of,
@@ -35,7 +36,7 @@ from lampc.dialects.onnx_schema import OpSignature, SchemaMismatch, check_types
 from lampc.errors import LampcError, ModelError, printable
 from lampc.frontend.attention_rules import attention_types
 from lampc.frontend.attributes import ir_attributes, python_attributes
-from lampc.frontend.branches import chosen_branch, names_in
+from lampc.frontend.branches import chosen_branch, deciding_names, names_in
 from lampc.frontend.contrib import contrib_types
 from lampc.frontend.dims import Binding
 from lampc.frontend.fold import FOLDABLE, CannotFold, fold
@@ -85,7 +86,7 @@ class _Scope:
     ops         name to SSA value, once emitted
     locations   name of a constant to the name of the node that made it
     declared    types that the graph declares for its values
-    where       words for a subgraph
+    optional    inside a branch of an If, which need not fit the sizes at hand if it is not taken
     """
 
     block: Block
@@ -95,7 +96,7 @@ class _Scope:
     ops: dict[str, SSAValue] = field(default_factory=dict[str, SSAValue])
     locations: dict[str, str] = field(default_factory=dict[str, str])
     declared: Mapping[str, TypeProto] = field(default_factory=dict[str, TypeProto])
-    where: str = ""
+    optional: bool = False
 
     def owner(self, name: str) -> _Scope:
         """The scope that defines a name; this one if none does."""
@@ -117,9 +118,10 @@ class _Scope:
 
 
 class _Importer:
-    def __init__(self, model: Model, binding: Binding):
+    def __init__(self, model: Model, binding: Binding, given: Mapping[str, Array]):
         self.model = model
         self.binding = binding
+        self.given = given
         self.limits = model.limits
         self.opsets = list(model.proto.opset_import)
         self.protos: dict[int, tuple[Array, TensorProto]] = {}
@@ -283,10 +285,12 @@ class _Importer:
     # -- nodes ------------------------------------------------------------------------------------------------------------
 
     def _types(
-        self, node: NodeProto, schema: OpSignature | None, attributes: Mapping[str, Any], scope: _Scope
+        self, node: NodeProto, schema: OpSignature | None, attributes: Mapping[str, Any], scope: _Scope, *, shapes: bool = True
     ) -> list[TypeProto | None]:
-        """Types of a node's outputs, without what the model declares."""
+        """Types of a node's outputs, without what the model declares; from element types alone if not `shapes`."""
         inputs = [scope.type_of(name) if name else None for name in node.input]
+        if not shapes:
+            inputs = [tensor_type(dtype, None) if (dtype := dtype_of(type_)) else type_ for type_ in inputs]
         if schema is None:
             known = contrib_types(node.op_type, attributes, inputs)
             return [*known, *[None] * len(node.output)][: len(node.output)]
@@ -302,7 +306,7 @@ class _Importer:
         constants = {
             name: self._small_proto(array, name)
             for name in node.input
-            if name and (array := self.constant(name, scope)) is not None and array.size <= INLINE_ELEMENTS
+            if shapes and name and (array := self.constant(name, scope)) is not None and array.size <= INLINE_ELEMENTS
         }
         return infer_types(node, schema.since_version, named, constants, self.opsets, self.model.proto.ir_version)
 
@@ -341,15 +345,13 @@ class _Importer:
             if node.op_type == "If" and not domain and self._take_branch(node, scope):
                 return
             self.nodes.append(node)
-        elif node.op_type.endswith("Attention"):
-            self._warn(f"{node_label(node)} in {scope.where} is left to the host")
         if schema is not None:
             inputs = [to_ir(scope.type_of(name), location) if name else AbsentType() for name in node.input]
             _check_types(node, schema, inputs, [])
         bodies: dict[str, Region] = {}
         results: list[list[TypeProto | None]] = []
         for name, graph in subgraphs(node):
-            region, outputs = self.subgraph(node, name, graph, scope)
+            region, outputs = self.subgraph(node, graph, scope)
             bodies[name if name not in bodies else f"{name}.{len(bodies)}"] = region
             results.append(outputs)
         if bodies:
@@ -357,7 +359,12 @@ class _Importer:
         elif node.op_type == "Constant" and not domain:
             types = [None]
         else:
-            types = self._types(node, schema, attributes, scope)
+            try:
+                types = self._types(node, schema, attributes, scope)
+            except ModelError:
+                if not scope.optional:
+                    raise
+                types = self._types(node, schema, attributes, scope, shapes=False)
         if not bodies and not domain and schema is not None:
             arrays = self._fold(node, schema, attributes, types, scope)
             if arrays is not None:
@@ -419,13 +426,13 @@ class _Importer:
     def _declarations(self, graph: GraphProto) -> dict[str, TypeProto]:
         return {info.name: bound(info.type, self.binding) for info in (*graph.value_info, *graph.output) if info.name}
 
-    def subgraph(self, node: NodeProto, name: str, graph: GraphProto, outer: _Scope) -> tuple[Region, list[TypeProto | None]]:
+    def subgraph(self, node: NodeProto, graph: GraphProto, outer: _Scope) -> tuple[Region, list[TypeProto | None]]:
         """One body of a node: its region, and the types of its outputs."""
         where = node_label(node)
         types = _body_input_types(node, graph, outer)
         block = Block(arg_types=[to_ir(type_, where) for type_ in types])
-        inside = f"graph '{printable(name)}' of {where}"
-        scope = _Scope(block, outer, declared=self._declarations(graph), where=inside)
+        optional = outer.optional or node.op_type == "If"
+        scope = _Scope(block, outer, declared=self._declarations(graph), optional=optional)
         for info, argument, type_ in zip(graph.input, block.args, types, strict=True):
             scope.define(info.name, argument, type_)
         initializers = [(t.name, tensor_array(t, f"initializer '{t.name}'", self.limits)) for t in graph.initializer]
@@ -440,6 +447,12 @@ class _Importer:
         _locate(end, node.name or node.op_type)
         block.add_op(end)
         return Region(block), [scope.type_of(info.name) for info in graph.output]
+
+    def _choices(self) -> dict[str, Array]:
+        """Given inputs of one element that choose a branch: the model is compiled for their values."""
+        single = {name: array for name, array in self.given.items() if array.size == 1 and array.dtype.kind in "biu"}
+        deciding = deciding_names(self.model.proto.graph) if single else set[str]()
+        return {name: array for name, array in single.items() if name in deciding}
 
     def run(self) -> ModuleOp:
         """The whole model."""
@@ -458,6 +471,7 @@ class _Importer:
         scope = _Scope(block, declared=self._declarations(graph))
         for value, argument, type_ in zip(model.inputs, block.args, types, strict=True):
             scope.define(value.name, argument, type_)
+        scope.constants.update(self._choices())
         for tensor in graph.initializer:
             scope.types[tensor.name] = tensor_type(tensor.data_type, tuple(tensor.dims))
         large = (t.name for t in graph.initializer if t.data_location == TensorProto.EXTERNAL)
@@ -475,8 +489,8 @@ class _Importer:
             "main",
             (arguments, [result.type for result in results]),
             Region(block),
-            arg_attrs=_names(value.name for value in model.inputs),
-            res_attrs=_names(value.name for value in model.outputs),
+            arg_attrs=ArrayAttr(_named(value.name, scope.constants.get(value.name)) for value in model.inputs),
+            res_attrs=ArrayAttr(_named(value.name) for value in model.outputs),
         )
         for op in self.unhashed:
             op.properties["sha256"] = StringAttr(model.constants.sha256(op.tensor_name.data))
@@ -496,8 +510,10 @@ def _check_types(node: NodeProto, schema: OpSignature, inputs: Sequence[Attribut
         raise ModelError(str(error), where=node_label(node), code=error.code) from error
 
 
-def _names(names: Iterable[str]) -> ArrayAttr[DictionaryAttr]:
-    return ArrayAttr(DictionaryAttr({"onnx.name": StringAttr(name)}) for name in names)
+def _named(name: str, value: Array | None = None) -> DictionaryAttr:
+    """Attributes of an argument or result of @main: its ONNX name, and the value that the module is specialised to."""
+    bound = {} if value is None else {"onnx.value": ValuesAttr.from_numpy(value)}
+    return DictionaryAttr({"onnx.name": StringAttr(name), **bound})
 
 
 def _body_input_types(node: NodeProto, graph: GraphProto, outer: _Scope) -> list[TypeProto | None]:
@@ -534,13 +550,17 @@ def _graph_node_types(node: NodeProto, results: Sequence[list[TypeProto | None]]
     return [None] * count
 
 
-def import_model(model: Model, binding: Binding) -> ModuleOp:
+def import_model(model: Model, binding: Binding, given: Mapping[str, Array] | None = None) -> ModuleOp:
     """
     `model` as a module of the `onnx` dialect, specialised to the sizes in `binding` (`bind_dims`).
 
-    The module has one function @main; arguments and results carry `onnx.name`. Values that were computed are in
-    `model.constants.folded` afterwards, as far as a node that was not folded uses them; a second import replaces them. Where
-    an If of the main graph has a constant condition, `model.proto` afterwards has the nodes of the branch in its place.
+    given   arrays of inputs by name as in `Model.proto`; an integer or boolean of one element is taken as a constant if the
+            condition of an If depends on it, so that the chosen branch can be compiled
+
+    The module has one function @main; arguments and results carry `onnx.name`, arguments taken as constants `onnx.value`.
+    Values that were computed are in `model.constants.folded` afterwards, as far as a node that was not folded uses them; a
+    second import replaces them. Where an If of the main graph has a constant condition, `model.proto` afterwards has the nodes
+    of the branch in its place.
 
     Raises ModelError: E-TYPE, E-DTYPE, E-SHAPE, E-TYPE-CONFLICT, E-SHAPE-CONFLICT, E-ATTR-VALUE, E-ATTN-*, E-FOLD-BUDGET,
     E-UNSUPPORTED.
@@ -548,7 +568,7 @@ def import_model(model: Model, binding: Binding) -> ModuleOp:
     model.constants.folded.clear()
     model.proto = model.source
     try:
-        return _Importer(model, binding).run()
+        return _Importer(model, binding, given or {}).run()
     except LampcError as error:
         error.file = error.file or model.file
         raise

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import stat
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
+from contextlib import suppress
 from math import prod
 from pathlib import Path
 from typing import IO, Any
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from lampc.dialects.onnx_attributes import Array
-from lampc.errors import InputError, printable
+from lampc.errors import InputError, UsageError, printable
 from lampc.frontend.model import GraphValue, Model
 
 _LONGEST_HEADER = 10_000
@@ -73,13 +74,13 @@ def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, value: GraphVal
     return native if native.dtype == value.dtype else native.view(value.dtype)
 
 
-def _input_keys(archive: zipfile.ZipFile, model: Model) -> Mapping[str, zipfile.ZipInfo]:
+def _input_keys(archive: zipfile.ZipFile, model: Model, optional: Set[str]) -> Mapping[str, zipfile.ZipInfo]:
     """Input name as in the file to archive member; `in/NAME` and `out/NAME` keys follow the convention of recorded examples."""
     members = {info.filename.removesuffix(".npy"): info for info in archive.infolist() if not info.is_dir()}
     names = {value.original for value in model.inputs}
     if not names & members.keys() and any(key.startswith(_CORPUS_PREFIX) for key in members):
         members = {key.removeprefix(_CORPUS_PREFIX): info for key, info in members.items() if key.startswith(_CORPUS_PREFIX)}
-    missing = sorted(names - members.keys())
+    missing = sorted(names - members.keys() - optional)
     extra = sorted(members.keys() - names)
     if missing or extra:
         shown = [printable(", ".join(keys), 300) or "nothing" for keys in (sorted(members), sorted(names))]
@@ -89,9 +90,11 @@ def _input_keys(archive: zipfile.ZipFile, model: Model) -> Mapping[str, zipfile.
     return members
 
 
-def load_inputs(path: str | Path, model: Model) -> dict[str, Array]:
+def load_inputs(path: str | Path, model: Model, optional: Set[str] = frozenset()) -> dict[str, Array]:
     """
     The arrays of an .npz file, by input name as in `Model.proto`. Keys are the graph inputs, or `in/NAME` for each.
+
+    optional  inputs that the file may lack, names as in the model's file
 
     Types numpy files lack (bfloat16, float8) may be stored as unsigned bit patterns. Sizes are checked against the graph and
     the file before anything is allocated, and nothing is unpickled.
@@ -102,8 +105,9 @@ def load_inputs(path: str | Path, model: Model) -> dict[str, Array]:
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise InputError("it is no regular file; name an .npz file", code="E-INPUT-FILE")
         with zipfile.ZipFile(path) as archive:
-            members = _input_keys(archive, model)
-            return {value.name: _read_array(archive, members[value.original], value, model) for value in model.inputs}
+            members = _input_keys(archive, model, optional)
+            present = [value for value in model.inputs if value.original in members]
+            return {value.name: _read_array(archive, members[value.original], value, model) for value in present}
     except OSError as error:
         raise InputError(f"cannot read it: {error.strerror}", file=printable(str(path)), code="E-INPUT-FILE") from error
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
@@ -207,6 +211,18 @@ def _key_count(model: Model, value: GraphValue) -> int:
     return 1
 
 
+def _check_synthetic(model: Model, value: GraphValue, shape: tuple[int, ...]) -> None:
+    where = f"input '{printable(value.original)}'"
+    if not value.is_tensor or value.dtype == np.object_:
+        raise InputError(
+            "it is no tensor of numbers; give it with --inputs", file=model.file, where=where, code="E-INPUT-DTYPE"
+        )
+    if prod(max(size, 1) for size in shape) > _LARGEST_SYNTHETIC:
+        raise InputError(
+            f"{list(shape)} is too large to make up; choose smaller sizes", file=model.file, where=where, code="E-INPUT-SIZE"
+        )
+
+
 def synthetic_inputs(model: Model, shapes: Mapping[str, tuple[int, ...]], seed: int = 0) -> dict[str, Array]:
     """
     Made-up inputs by name as in `Model.proto`; equal seeds give equal arrays.
@@ -219,20 +235,9 @@ def synthetic_inputs(model: Model, shapes: Mapping[str, tuple[int, ...]], seed: 
     roles = _Roles(model)
     arrays: dict[str, Array] = {}
     for index, value in enumerate(model.inputs):
-        if not value.is_tensor or value.dtype == np.object_:
-            raise InputError(
-                f"input '{printable(value.original)}' is no tensor of numbers; give it with --inputs",
-                file=model.file,
-                code="E-INPUT-DTYPE",
-            )
         generator = np.random.Generator(np.random.Philox(key=[seed, index]))
-        shape = shapes[value.name]
-        if prod(max(size, 1) for size in shape) > _LARGEST_SYNTHETIC:
-            raise InputError(
-                f"input '{printable(value.original)}' {list(shape)} is too large to make up; choose smaller sizes",
-                file=model.file,
-                code="E-INPUT-SIZE",
-            )
+        shape = shapes.get(value.name, ())
+        _check_synthetic(model, value, shape)
         if value.dtype == np.bool_:
             arrays[value.name] = np.ones(shape, np.bool_)
         elif value.dtype.name.startswith(("int", "uint")):
@@ -242,6 +247,50 @@ def synthetic_inputs(model: Model, shapes: Mapping[str, tuple[int, ...]], seed: 
             arrays[value.name] = (np.zeros if additive else np.ones)(shape, value.dtype)
         else:
             arrays[value.name] = generator.standard_normal(shape, np.float32).astype(value.dtype, copy=False)
+    return arrays
+
+
+def parse_value(text: str) -> tuple[str, bool | int | float]:
+    """`INPUT=X` of `--value` as (input, number); UsageError if it is not of that form."""
+    name, equals, number = text.rpartition("=")
+    if equals and name:
+        if number.lower() in ("true", "false"):
+            return name, number.lower() == "true"
+        for read in (int, float):
+            with suppress(ValueError):
+                return name, read(number)
+    raise UsageError(f"--value {printable(text)}: expected INPUT=X with true, false or a number, such as use_cache_branch=true")
+
+
+def filled_inputs(
+    model: Model, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, bool | int | float]
+) -> dict[str, Array]:
+    """
+    Arrays of one value everywhere, by name as in `Model.proto`.
+
+    shapes  input name to shape (`Binding.shapes`)
+    values  input name as in the model's file to its value (`parse_value`)
+
+    Raises UsageError for inputs the model does not have and values that their types do not hold.
+    """
+    by_original = {value.original: value for value in model.inputs}
+    arrays: dict[str, Array] = {}
+    for name, number in values.items():
+        if name not in by_original:
+            known = ", ".join(printable(original) for original in by_original)
+            raise UsageError(
+                f"--value: no input is named '{printable(name)}'; inputs: {known}", file=model.file, code="E-INPUT-NAME"
+            )
+        value = by_original[name]
+        shape = shapes[value.name]
+        _check_synthetic(model, value, shape)
+        filled: Array | None = None
+        with suppress(OverflowError), np.errstate(all="ignore"):
+            filled = np.array(number).astype(value.dtype)
+        if filled is None or (value.dtype.kind in "biu" and filled != number):
+            text = f"--value: input '{printable(name)}' is {value.dtype.name} and cannot be {number:g}"
+            raise UsageError(text, file=model.file, code="E-INPUT-VALUE")
+        arrays[value.name] = np.full(shape, filled, value.dtype)
     return arrays
 
 

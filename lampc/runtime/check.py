@@ -48,7 +48,7 @@ def reference_outputs(model: HostModel, inputs: Mapping[str, Array], *, threads:
 
     Raises ModelError with onnxruntime's reason if it cannot load or run the model.
     """
-    return ModelSession(model.proto, Weights(model.constants), threads).run(inputs)
+    return ModelSession(model.source, Weights(model.constants), threads).run(inputs)
 
 
 def compare(outputs: Mapping[str, Array], reference: Mapping[str, Array]) -> list[Difference]:

@@ -9,7 +9,7 @@ from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp, NameLoc, 
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import SSAValue
 
-from lampc.dialects.onnx import ConstantOp, InitializerOp, SegmentOp, is_tensor, numpy_dtype
+from lampc.dialects.onnx import ConstantOp, InitializerOp, SegmentOp, ValuesAttr, is_tensor, numpy_dtype
 from lampc.dialects.onnx_attributes import Array
 from lampc.errors import CompileError, InputError, printable
 from lampc.runtime.session import HostModel, SegmentSession, Weights
@@ -62,6 +62,7 @@ class HostRuntime:
             elif not isinstance(op, ConstantOp | InitializerOp | ReturnOp):
                 raise CompileError(f"'{op.name}' in main; run lamp-outline-host first")
         self.input_names = _names(self.main.arg_attrs, [a.name_hint for a in self.main.body.block.args])
+        self.fixed = _fixed_values(self.main.arg_attrs, len(self.input_names))
         last = self.main.body.block.last_op
         assert isinstance(last, ReturnOp)
         self.returned = list(last.operands)
@@ -75,8 +76,8 @@ class HostRuntime:
         Raises InputError for missing inputs or wrong types and shapes, ModelError if onnxruntime fails.
         """
         values: dict[SSAValue, Any] = {}
-        for name, arg in zip(self.input_names, self.main.body.block.args, strict=True):
-            values[arg] = checked_input(name, arg, inputs)
+        for name, arg, fixed in zip(self.input_names, self.main.body.block.args, self.fixed, strict=True):
+            values[arg] = checked_input(name, arg, inputs, fixed)
         for op in self.main.body.block.ops:
             if isinstance(op, ConstantOp):
                 values[op.result] = op.to_numpy()
@@ -119,11 +120,17 @@ def _names(attributes: ArrayAttr[DictionaryAttr] | None, hints: Sequence[str | N
     return names
 
 
-def checked_input(name: str, arg: SSAValue, inputs: Mapping[str, Array]) -> Any:
+def _fixed_values(attributes: ArrayAttr[DictionaryAttr] | None, count: int) -> list[Array | None]:
+    """The values that inputs must have because the branch they choose was compiled (argument attribute `onnx.value`)."""
+    values = [each.data.get("onnx.value") for each in attributes.data] if attributes is not None else [None] * count
+    return [value.to_numpy() if isinstance(value, ValuesAttr) else None for value in values]
+
+
+def checked_input(name: str, arg: SSAValue, inputs: Mapping[str, Array], fixed: Array | None = None) -> Any:
     """
     The array given for a graph input.
 
-    Raises InputError if it is missing, or if type or shape differ from what the model was compiled for.
+    Raises InputError if it is missing, or if type, shape or value differ from what the model was compiled for.
     """
     where = f"input '{printable(name)}'"
     if name not in inputs:
@@ -138,6 +145,8 @@ def checked_input(name: str, arg: SSAValue, inputs: Mapping[str, Array]) -> Any:
     shape = type_.get_shape()
     if len(shape) != array.ndim or any(n not in (-1, m) for n, m in zip(shape, array.shape, strict=True)):
         raise InputError(f"it has shape {array.shape}, the model was compiled for {shape}", where=where)
+    if fixed is not None and not np.array_equal(array, fixed):
+        raise InputError(f"it is {array.item()}, the model was compiled for {fixed.item()}; compile it again", where=where)
     return array
 
 

@@ -43,7 +43,13 @@ _NO_NUMPY = frozenset((TensorProto.BFLOAT16, TensorProto.FLOAT8E4M3FN, TensorPro
 
 
 class HostModel(Protocol):
-    """What the runtime needs of a loaded model: its graph without weights, and the arrays of its large constants by name."""
+    """
+    What the runtime needs of a loaded model: its graph without weights as loaded and with chosen branches in place, and the
+    arrays of its large constants by name.
+    """
+
+    @property
+    def source(self) -> onnx.ModelProto: ...
 
     @property
     def proto(self) -> onnx.ModelProto: ...
@@ -185,6 +191,7 @@ class _Builder:
         self.originals = originals
         self.constants = constants
         self.injected: dict[str, int] = {}
+        self.node_names: set[str] = set()
 
     def graph(self, name: str, function: FuncOp, inputs: Sequence[str], outputs: Sequence[str]) -> onnx.GraphProto:
         graph = onnx.GraphProto(name=name)
@@ -258,6 +265,9 @@ class _Builder:
             node = helper.make_node(op.op_type.data, [], outputs, domain=op.domain.data)
             node.attribute.extend(_attribute(key, value) for key, value in op.node_attributes.data.items())
         node.input.extend(inputs)
+        if node.name in self.node_names:  # a branch put in its place may use names that the graph around it has too
+            node.name = ""
+        self.node_names.add(node.name)
         return node
 
 

@@ -3,12 +3,15 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from xdsl.dialects.builtin import i1
 from xdsl.dialects.func import FuncOp
+from xdsl.ir import BlockArgument, Operation, SSAValue
 
-from lampc.dialects.onnx import NodeOp
+from lampc.dialects.onnx import NodeOp, is_tensor
+from lampc.ir import argument_name
 from lampc.passes.raising import microsoft
 from lampc.passes.raising.contraction import Contraction, contraction_of, is_contraction
-from lampc.passes.raising.graph import Refusal, is_node, node_of
+from lampc.passes.raising.graph import Refusal, is_node, name_of, node_of
 from lampc.passes.raising.layout_ops import LAYOUT_OPS
 
 FUSED = (
@@ -51,10 +54,39 @@ def sites(function: FuncOp) -> list[Site]:
         if isinstance(op, NodeOp):
             found.extend(_sites_of(op))
             for inner in (n for region in op.regions for n in region.walk() if isinstance(n, NodeOp)):
-                for site in _sites_of(inner):
-                    reason = Refusal(f"it is inside a body of {op.op_type.data}, which the host runs", op)
-                    found.append(Site(site.node, site.form, refusal=reason))
+                reason = _in_body(function, inner, op)
+                found.extend(Site(site.node, site.form, refusal=reason) for site in _sites_of(inner))
     return found
+
+
+def _in_body(function: FuncOp, node: NodeOp, outermost: NodeOp) -> Refusal:
+    """Why a node in the body of an If, Loop or Scan stays with the host: the bodies around it, and what would help."""
+    bodies: list[str] = []
+    current: Operation = node
+    while current is not outermost:
+        region = current.parent_region()
+        parent = current.parent_op()
+        assert region is not None and isinstance(parent, NodeOp) and parent.graphs is not None
+        graph = parent.graphs.data[parent.regions.index(region)].data
+        kind = "branch" if is_node(parent, "If") else "graph"
+        bodies.append(f"{kind} {graph} of node '{name_of(parent)}'")
+        current = parent
+    reason = f"E-UNSUPPORTED({outermost.op_type.data}): attention found in {' in '.join(bodies)}, which the host runs"
+    inputs = _chosen_by(function, outermost) if is_node(outermost, "If") else ""
+    return Refusal(f"{reason}; {inputs}" if inputs else reason)
+
+
+def _chosen_by(function: FuncOp, node: NodeOp) -> str:
+    """How to bind the inputs of one element that the condition of an If depends on; empty if there are none."""
+    pending: list[SSAValue] = [node.operands[0]]
+    options: list[str] = []
+    for value in pending:
+        if isinstance(value.owner, NodeOp):
+            pending += [operand for operand in value.owner.operands if operand not in pending]
+        elif isinstance(value, BlockArgument) and is_tensor(value.type) and all(size == 1 for size in value.type.get_shape()):
+            name = argument_name(function, value.index) or value.name_hint or f"{value.index}"
+            options.append(f"--value {name}={'true' if value.type.element_type == i1 else '1'}")
+    return f"to compile the branch that runs, give its condition with --inputs or {' '.join(options)}" if options else ""
 
 
 def _sites_of(node: NodeOp) -> Iterator[Site]:

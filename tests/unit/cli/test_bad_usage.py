@@ -24,6 +24,8 @@ BAD_OPTIONS: list[tuple[list[str], str]] = [
     (["--report", "-", "--emit", "lamp"], "--report - and --emit both print on stdout; choose one"),
     (["--dim", "seq"], "--dim seq: expected NAME=N, such as batch=1"),
     (["--dim", "length=4"], "no input has a dimension 'length'; symbolic dimensions: batch, seq"),
+    (["--value", "x"], "--value x: expected INPUT=X with true, false or a number, such as use_cache_branch=true"),
+    (["--value", "flag=1"], "--value: no input is named 'flag'; inputs: x"),
     (["--pipeline", "lamp-fold"], "lamp-fold"),
     (["--pipeline", "lamp-tile-attention{"], "--pipeline"),
 ]

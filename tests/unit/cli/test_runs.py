@@ -9,6 +9,7 @@ import onnxruntime  # pyright: ignore[reportMissingTypeStubs]
 import pytest
 
 from lampc import __version__
+from tests.models.merged_decoder import decoder_inputs, merged_decoder
 from tests.unit.cli.conftest import Lampc
 
 SIZES = ("--dim", "batch=2", "--dim", "seq=40")
@@ -118,3 +119,53 @@ def test_a_model_with_nothing_like_attention_runs(lampc: Lampc, addition: Path):
 
 def test_traceback_on_request(lampc: Lampc, tiny: Path):
     assert "Traceback" in lampc(tiny, "--target", "numpy", "--traceback").err
+
+
+def merged_words(folder: Path) -> list[str | Path]:
+    path = folder / "merged.onnx"
+    path.write_bytes(merged_decoder().SerializeToString())
+    return [
+        path,
+        *(
+            [
+                "--dim",
+                "batch_size=2",
+                "--dim",
+                "sequence_length=1",
+                "--dim",
+                "past_sequence_length=4",
+                "--dim",
+                "attention_length=5",
+            ]
+        ),
+    ]
+
+
+@pytest.mark.parametrize("target", ["numpy", "accel"])
+def test_a_value_chooses_the_branch_that_is_compiled(lampc: Lampc, tmp_path: Path, target: str):
+    words = merged_words(tmp_path)
+    seen = lampc(*words, "--target", target, "--policy", "fp32", "--check", "--value", "use_cache_branch=true")
+    assert (seen.code, seen.err) == (0, "")
+    assert "2 attentions [batch 2, 2 heads, 1 queries x 5 keys, d 8]" in seen.out and "warning" not in seen.out
+
+
+def test_a_value_completes_and_overrides_the_inputs(lampc: Lampc, tmp_path: Path):
+    path = merged_words(tmp_path)[0]
+    inputs = decoder_inputs(1, 0, 6)
+    np.savez(tmp_path / "without.npz", **inputs)  # pyright: ignore[reportArgumentType]
+    np.savez(tmp_path / "other.npz", **inputs, use_cache_branch=np.array([True]))  # pyright: ignore[reportArgumentType]
+    for name in ("without.npz", "other.npz"):
+        words = (path, "--target", "numpy", "--inputs", name, "--value", "use_cache_branch=false", "--emit", "onnx", "-q")
+        seen = lampc(*words)
+        assert seen.code == 0 and "onnx.value = #onnx.values<[false]" in seen.out
+    assert "use_cache_branch" in lampc(path, "--target", "numpy", "--inputs", "without.npz").err
+
+
+def test_attention_in_a_branch_nobody_chose_is_warned_about(lampc: Lampc, tmp_path: Path):
+    seen = lampc(*merged_words(tmp_path), "--target", "numpy", "--check", "--max-error", "0")
+    assert seen.code == 0 and "0 attentions; 4 candidates not raised" in seen.out
+    warnings = [line for line in seen.out.splitlines() if line.startswith("warning")]
+    assert len(warnings) == 2
+    for branch, line in zip(("else_branch", "then_branch"), warnings, strict=True):
+        assert f"E-UNSUPPORTED(If): attention found in branch {branch} of node 'optimum::if'" in line
+        assert line.endswith("give its condition with --inputs or --value use_cache_branch=true")

@@ -37,6 +37,7 @@ from lampc.dialects.onnx import (
     Onnx,
     StringType,
     UnknownType,
+    ValuesAttr,
     YieldOp,
 )
 from lampc.dialects.onnx_attributes import Array
@@ -368,13 +369,39 @@ def test_sibling_branches_may_compute_different_constants_of_one_name() -> None:
     assert sorted(float(made.constants[name][0]) for name in names) == [1.0, 2.0]
 
 
-def test_attention_in_a_branch_is_left_to_the_host_with_a_warning() -> None:
-    then = helper.make_graph([node("Attention", ["Q", "K", "V"], ["t"])], "then", [], [value("t", None)])
-    other = helper.make_graph([node("Relu", ["Q"], ["e"])], "else", [], [value("e", None)])
-    choose = node("If", ["c"], ["Y"], then_branch=then, else_branch=other)
-    made, _ = imported(model([choose], [*map(value, "QKV"), value("c", (), BOOL)], [value("Y", None)]))
-    (warning,) = made.warnings
-    assert "then_branch" in warning and "node_Y" in warning
+@pytest.mark.parametrize("value_", [True, False])
+def test_given_input_chooses_the_branch(value_: bool) -> None:
+    """Through nodes that compute the condition from it, and only if it is given."""
+    proto = if_model("known")
+    proto.graph.node.insert(0, node("Not", ["flipped"], ["known"]))
+    proto.graph.node.insert(0, node("Not", ["c"], ["flipped"]))
+    made = load(proto)
+    kinds = ["Relu", "Add" if value_ else "Mul", "Identity"]
+    module = import_model(made, bind_dims(made), {"c": np.array(value_), "x": np.zeros((2, 3), np.float32)})
+    assert [found.op_type.data for found in nodes_of(module)] == kinds
+    arguments = function_of(module).arg_attrs
+    assert arguments is not None
+    fixed = [attributes.data.get("onnx.value") for attributes in arguments.data]
+    assert fixed == [None, ValuesAttr.from_numpy(np.array(value_))]
+    assert reparsed(text_of(module)) == text_of(module)
+    assert "If" in [found.op_type.data for found in nodes_of(import_model(made, bind_dims(made)))]
+
+
+def test_given_input_that_chooses_nothing_stays_an_input() -> None:
+    proto = model([node("Not", ["c"], ["y"])], [value("c", (), BOOL)], [value("y", (), BOOL)])
+    made = load(proto)
+    module = import_model(made, bind_dims(made), {"c": np.array(True)})
+    assert [found.op_type.data for found in nodes_of(module)] == ["Not"]
+
+
+def test_branch_that_does_not_fit_the_sizes_is_no_error_unless_it_is_taken() -> None:
+    proto = if_model()
+    proto.graph.initializer[0].CopyFrom(tensor("two", np.ones((2, 5)), np.float32))
+    made = load(proto)
+    assert isinstance(returned(import_model(made, bind_dims(made))).result_types[0], UnrankedTensorType)
+    assert import_model(made, bind_dims(made), {"c": np.array(True)})
+    with pytest.raises(ModelError, match="E-SHAPE"):
+        import_model(made, bind_dims(made), {"c": np.array(False)})
 
 
 def test_declared_output_of_a_folded_node_is_checked() -> None:

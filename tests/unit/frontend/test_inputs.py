@@ -15,13 +15,13 @@ import pytest
 from onnx import TensorProto
 
 from lampc.dialects.onnx_attributes import Array
-from lampc.errors import InputError
+from lampc.errors import InputError, UsageError
 from lampc.frontend.dims import bind_dims
-from lampc.frontend.inputs import load_inputs, synthetic_inputs
+from lampc.frontend.inputs import filled_inputs, load_inputs, parse_value, synthetic_inputs
 from lampc.frontend.model import Model
 from tests.unit.frontend.builders import attention, load, model, node, tensor, value
 
-INT64 = TensorProto.INT64
+INT64, BOOL = TensorProto.INT64, TensorProto.BOOL
 IDS = np.array([[3, 1, 2]], np.int64)
 X = np.random.default_rng(0).standard_normal((1, 3, 4)).astype(np.float32)
 
@@ -234,3 +234,32 @@ def test_synthetic_strings_are_refused() -> None:
     )
     with pytest.raises(InputError, match="no tensor of numbers"):
         synthetic_inputs(made, {"x": (2,)})
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "expected"),
+    [("flag=TRUE", "flag", True), ("n=-3", "n", -3), ("a=b=0.5", "a=b", 0.5), ("x=inf", "x", np.inf)],
+)
+def test_values_are_read(text: str, name: str, expected: float) -> None:
+    assert parse_value(text) == (name, expected)
+
+
+@pytest.mark.parametrize("text", ["flag", "=true", "flag=", "flag=yes"])
+def test_values_of_another_form(text: str) -> None:
+    with pytest.raises(UsageError, match="expected INPUT=X"):
+        parse_value(text)
+
+
+def test_inputs_are_filled_in_their_own_type() -> None:
+    inputs = [value("x", (2, 3)), value("n", (2,), INT64), value("f", (1,), BOOL)]
+    made = load(model([node("Identity", ["x"], ["y"])], inputs, [value("y", None)]))
+    shapes = bind_dims(made).shapes
+    filled = filled_inputs(made, shapes, {"x": 1, "n": 7, "f": True})
+    assert {name: (array.dtype.name, array.tolist()) for name, array in filled.items()} == {
+        "x": ("float32", [[1.0] * 3] * 2),
+        "n": ("int64", [7, 7]),
+        "f": ("bool", [True]),
+    }
+    for values in ({"n": 0.5}, {"n": 2**70}, {"f": 2}, {"n": float("nan")}):
+        with pytest.raises(UsageError, match="E-INPUT-VALUE"):
+            filled_inputs(made, shapes, values)
