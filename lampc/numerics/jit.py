@@ -50,7 +50,10 @@ _INT = ir.IntType(32)
 _FLOATS = ir.VectorType(ir.FloatType(), LANES)
 _INTS = ir.VectorType(_INT, LANES)
 _BYTES = ir.VectorType(ir.IntType(8), LANES)
-_FUSED = llvm.get_host_cpu_features().get("fma", False)
+_FEATURES = llvm.get_host_cpu_features()
+_FUSED = _FEATURES.get("fma", False)
+# An instruction by name, not by meaning, must be one that Numba may use.
+_RANGE = _FEATURES.get("avx512dq", False) and numba.config.CPU_NAME is None and numba.config.CPU_FEATURES is None
 
 
 @extending.register_model(Lanes)
@@ -176,9 +179,18 @@ def _scaled(_typing: Any, lanes: Any, array: Any, offset: Any) -> Any:
     return _LANES(_LANES, array, types.intp), generate
 
 
+def _largest(_typing: Any, best: Any, lanes: Any) -> Any:
+    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        # As integers: NaN is larger than infinity.
+        best, size = builder.bitcast(args[0], _INTS), builder.bitcast(_size(builder, args[1]), _INTS)
+        return builder.bitcast(builder.select(builder.icmp_signed(">", size, best), size, best), _FLOATS)
+
+    return _LANES(_LANES, _LANES), generate
+
+
 def _rounded(_typing: Any, lanes: Any, grid: Any) -> Any:
     # The kind of grid is known from its type, so each has its own machine code and none a branch.
-    generate = (_keep, _round_unbounded, _round_bounded)[max(0, len(grid) - 1)]
+    generate = (_keep, _round_near, _round_unbounded, _round_bounded, _round_finite)[len(grid)]
     return _LANES(_LANES, grid), generate
 
 
@@ -203,10 +215,36 @@ def _round_unbounded(_context: Any, builder: Any, _signature: Any, args: Any) ->
 
 def _round_bounded(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
     largest, smallest, factor = (builder.extract_value(args[1], i) for i in range(3))
+    return _to_power(builder, _clamped(builder, args[0], largest), smallest, factor)
+
+
+def _round_finite(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+    largest, smallest, factor = (builder.extract_value(args[1], i) for i in range(3))
+    if not _RANGE:
+        return _to_power(builder, _clamped(builder, args[0], largest), smallest, factor)
+    # The smaller size, with the first one's sign; of a NaN it would make the largest value.
+    shape = ir.FunctionType(_FLOATS, [_FLOATS, _FLOATS, _INT, _FLOATS, ir.IntType(16), _INT])
+    clamp = cgutils.get_or_insert_function(builder.module, shape, "llvm.x86.avx512.mask.range.ps.512")
+    all_lanes, smaller_size, current = ir.Constant(ir.IntType(16), -1), _INT(2), _INT(4)
+    values = [args[0], _every(builder, largest, _FLOATS), smaller_size, ir.Constant(_FLOATS, ir.Undefined), all_lanes, current]
+    return _to_power(builder, builder.call(clamp, values), smallest, factor)
+
+
+def _round_near(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+    # The smallest normal value is no constant here: of a known one LLVM makes a comparison and a blend.
+    smallest, factor = (builder.extract_value(args[1], [0, i]) for i in range(2))
+    return _to_power(builder, args[0], smallest, factor)
+
+
+def _clamped(builder: Any, x: Any, largest: Any) -> Any:
     # Written so that NaN passes: the comparison is false and the value stays.
     top, bottom = _every(builder, largest, _FLOATS), _every(builder, builder.fneg(largest), _FLOATS)
-    x = builder.select(builder.fcmp_ordered("<", top, args[0]), top, args[0])
-    x = builder.select(builder.fcmp_ordered(">", bottom, x), bottom, x)
+    x = builder.select(builder.fcmp_ordered("<", top, x), top, x)
+    return builder.select(builder.fcmp_ordered(">", bottom, x), bottom, x)
+
+
+def _to_power(builder: Any, x: Any, smallest: Any, factor: Any) -> Any:
+    """x to a multiple of 2^-m * (the power of two in x, at least `smallest`), nearest-even; factor = 1.5*2^(23-m)."""
     power = builder.and_(builder.bitcast(x, _INTS), _constant(0x7F800000))
     least = _every(builder, smallest, _INTS)
     power = builder.bitcast(builder.select(builder.icmp_signed(">", least, power), least, power), _FLOATS)
@@ -239,9 +277,15 @@ count_size: Callable[[Lanes, F32, int, Bools, Lanes], Lanes] = extending.intrins
 """One more in the lanes that are live and of a size |array[offset ..]| equal to a limit."""
 scaled: Callable[[Lanes, F32, int], Lanes] = extending.intrinsic(_scaled)
 """f32(lanes * array[offset])."""
+largest: Callable[[Lanes, Lanes], Lanes] = extending.intrinsic(_largest)
+"""The larger of best, not negative, and |lanes|; a NaN is larger than all else."""
 rounded: Callable[[Lanes, tuple[Any, ...]], Lanes] = extending.intrinsic(_rounded)
 """
-Lanes on a grid, nearest-even, as `rounding.round_in_place` does it. The grid is () for FP32 itself,
-(int32 bits dropped, int32 bits of the largest value) for FP32's exponent range, or
-(float32 largest value, int32 bits of the smallest normal value, float32 1.5*2^(23-m)).
+Lanes on a grid, nearest-even, as `rounding.round_in_place` does it. The grid is
+
+()                            FP32 itself
+((smallest, factor),)         FP32's exponent range, for values far from its end: factor = 1.5*2^(23-m) times them is finite
+(dropped, largest)            FP32's exponent range: int32 bits dropped, int32 bits of the largest value
+(largest, smallest, factor)   a bounded range: float32 largest value, int32 bits of the smallest normal value, float32 factor
+(largest, smallest, factor, 0)  the same for values that are no NaN, which is quicker
 """

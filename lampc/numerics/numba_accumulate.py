@@ -6,7 +6,7 @@ import numpy as np
 
 from lampc.numerics.arrays import F32, Ints, frozen
 from lampc.numerics.formats import FloatFormat
-from lampc.numerics.jit import LANES, kernel, load_lanes, plus_product, rounded, store_lanes, zero_lanes
+from lampc.numerics.jit import LANES, kernel, largest, load_lanes, plus_product, rounded, store_lanes, zero_lanes
 from lampc.numerics.philox import RandomSite
 from lampc.numerics.rounding import Rounding
 from lampc.numerics.threads import spread
@@ -15,14 +15,27 @@ _STEPS_PER_NS = 8.0
 _STEPS_PER_NS_GENERAL = 0.2
 
 
-def grid_of(fmt: FloatFormat | None) -> tuple[Any, ...]:
-    """The arguments of `jit.rounded` for a signed format."""
+_NOWHERE = -(1 << 62)
+"""No key's place."""
+_NOT_FINITE = 1e100
+"""Above the product of any two FP32 values."""
+
+
+def grids_of(fmt: FloatFormat | None, d: int) -> tuple[tuple[Any, ...], tuple[Any, ...], float]:
+    """
+    The arguments of `jit.rounded` for a signed format: of any values, and quicker ones for lanes whose largest |key| times
+    largest |query|, in float64, is at most the third result.
+    """
     if fmt is None:
-        return ()
+        return (), (), 0.0
+    smallest, factor = np.float32(fmt.min_normal).view(np.int32), np.float32(1.5 * 2.0 ** (23 - fmt.mantissa_bits))
     if fmt.min_exponent == -126:
-        return np.int32(23 - fmt.mantissa_bits), np.float32(fmt.max_finite).view(np.int32)
-    smallest = np.float32(fmt.min_normal).view(np.int32)
-    return np.float32(fmt.max_finite), smallest, np.float32(1.5 * 2.0 ** (23 - fmt.mantissa_bits))
+        # d products, and as many roundings that each add half a unit in the last place.
+        growth = d * (1 + 0.5 * 2.0**-fmt.mantissa_bits) ** min(d, 1000)
+        exact = np.int32(23 - fmt.mantissa_bits), np.float32(fmt.max_finite).view(np.int32)
+        return exact, ((smallest, factor),), 2.0 ** (102 + fmt.mantissa_bits) / growth if d <= 1000 else 0.0
+    bounded = np.float32(fmt.max_finite), smallest, factor
+    return bounded, (*bounded, 0), _NOT_FINITE
 
 
 def accumulate(
@@ -43,8 +56,8 @@ def accumulate(
     lanes = (keys, key_index, key_start, columns, column_index)
     steps = count * -(-rows // LANES) * LANES * d
     if block == 1 and (rounding == "rne" or fmt is None):
-        grid = grid_of(fmt)
-        spread(lambda first, last: _nearest(first, last, *lanes, grid, out), n, steps / _STEPS_PER_NS)
+        grids = grids_of(fmt, d)
+        spread(lambda first, last: _nearest(first, last, *lanes, *grids, out), n, steps / _STEPS_PER_NS)
         return out
     mode = {"rne": 0, "rtz": 1, "stochastic": 2}[rounding] if fmt is not None else 3
     spacing = (np.float32(0), np.int32(0), np.float32(0))
@@ -75,6 +88,75 @@ def copy_rows(table: F32, start: int, count: int, into: F32) -> None:
 
 
 @kernel
+def _largest_size(values: F32, first: int, last: int, best: Any) -> Any:
+    """The larger of `best` and every |value| in first .. last of a flat array, spread over the lanes; NaN is largest."""
+    for at in range(first, last - LANES + 1, LANES):
+        best = largest(best, load_lanes(values, at))
+    if (last - first) % LANES and last - first >= LANES:
+        best = largest(best, load_lanes(values, last - LANES))
+    elif last - first < LANES:
+        few = np.zeros(LANES, np.float32)
+        few[: last - first] = values[first:last]
+        best = largest(best, load_lanes(few, 0))
+    return best
+
+
+@kernel
+def _widest(best: Any, spare: F32) -> Any:
+    """The largest of 16 sizes; NaN if one is."""
+    store_lanes(spare, 0, best)
+    size = np.float32(0)
+    for r in range(LANES):
+        if not spare[r] <= size:
+            size = spare[r]
+        if size != size:
+            break
+    return size
+
+
+@kernel
+def _term(sums: tuple[Any, ...], tile: F32, at: int, d: int, q: Any, grid: tuple[Any, ...]) -> tuple[Any, ...]:
+    c0, c1, c2, c3, c4, c5, c6, c7 = sums
+    return (
+        rounded(plus_product(c0, tile, at, q), grid),
+        rounded(plus_product(c1, tile, at + d, q), grid),
+        rounded(plus_product(c2, tile, at + 2 * d, q), grid),
+        rounded(plus_product(c3, tile, at + 3 * d, q), grid),
+        rounded(plus_product(c4, tile, at + 4 * d, q), grid),
+        rounded(plus_product(c5, tile, at + 5 * d, q), grid),
+        rounded(plus_product(c6, tile, at + 6 * d, q), grid),
+        rounded(plus_product(c7, tile, at + 7 * d, q), grid),
+    )
+
+
+@kernel
+def _eight(
+    tile: F32, at: int, d: int, query: F32, from_row: int, pitch: int, grid: tuple[Any, ...], into: F32, put: int, step: int
+) -> None:
+    """Sums of eight keys, in registers: that hides the latency of the eight dependent operations of a step."""
+    zero = zero_lanes()
+    sums = (zero, zero, zero, zero, zero, zero, zero, zero)
+    fours = d // 4 * 4
+    # The addresses of eight rows are worked out once for four terms.
+    for t in range(0, fours, 4):
+        sums = _term(sums, tile, at + t, d, load_lanes(query, t * pitch + from_row), grid)
+        sums = _term(sums, tile, at + t + 1, d, load_lanes(query, (t + 1) * pitch + from_row), grid)
+        sums = _term(sums, tile, at + t + 2, d, load_lanes(query, (t + 2) * pitch + from_row), grid)
+        sums = _term(sums, tile, at + t + 3, d, load_lanes(query, (t + 3) * pitch + from_row), grid)
+    for t in range(fours, d):
+        sums = _term(sums, tile, at + t, d, load_lanes(query, t * pitch + from_row), grid)
+    c0, c1, c2, c3, c4, c5, c6, c7 = sums
+    store_lanes(into, put, c0)
+    store_lanes(into, put + step, c1)
+    store_lanes(into, put + 2 * step, c2)
+    store_lanes(into, put + 3 * step, c3)
+    store_lanes(into, put + 4 * step, c4)
+    store_lanes(into, put + 5 * step, c5)
+    store_lanes(into, put + 6 * step, c6)
+    store_lanes(into, put + 7 * step, c7)
+
+
+@kernel
 def _nearest(
     first: int,
     last: int,
@@ -84,6 +166,8 @@ def _nearest(
     columns: F32,
     column_index: Ints,
     grid: tuple[Any, ...],
+    quick: tuple[Any, ...],
+    limit: float,
     out: F32,
 ) -> None:
     _, count, rows = out.shape
@@ -92,13 +176,21 @@ def _nearest(
     padded = np.zeros(padded_count * d, np.float32)
     narrow = np.zeros(d * LANES, np.float32)
     spare = np.zeros(8 * LANES, np.float32)
+    # Warps of a head share a key tile, so its size is worked out once.
+    sizes, known = np.zeros(len(keys), np.float32), np.full(len(keys), _NOWHERE, np.int64)
+    key_size = query_size = np.float32(0)
     for a in range(first, last):
-        start = key_start[a]
+        head, start = key_index[a], key_start[a]
         inside = start >= 0 and start + padded_count <= keys.shape[1]
         if not inside:
-            copy_rows(keys[key_index[a]], start, padded_count, padded)
-        tile = keys[key_index[a]].reshape(-1) if inside else padded
+            copy_rows(keys[head], start, padded_count, padded)
+        tile = keys[head].reshape(-1) if inside else padded
         base = start * d if inside else 0
+        if len(grid):
+            if known[head] != start:
+                sizes[head] = _widest(_largest_size(tile, base, base + padded_count * d, zero_lanes()), spare)
+                known[head] = start
+            key_size = sizes[head]
         for first_row in range(0, rows, LANES):
             width = min(LANES, rows - first_row)
             if width < LANES:
@@ -108,32 +200,21 @@ def _nearest(
             query = columns[column_index[a]].reshape(-1) if width == LANES else narrow
             from_row = first_row if width == LANES else 0
             pitch = rows if width == LANES else LANES
-            # Eight sums in registers hide the latency of the eight dependent operations of a step.
-            for i in range(0, padded_count, 8):
-                c0 = c1 = c2 = c3 = c4 = c5 = c6 = c7 = zero_lanes()
-                at = base + i * d
+            if len(grid):
+                best = zero_lanes()
                 for t in range(d):
-                    q = load_lanes(query, t * pitch + from_row)
-                    c0 = rounded(plus_product(c0, tile, at + t, q), grid)
-                    c1 = rounded(plus_product(c1, tile, at + t + d, q), grid)
-                    c2 = rounded(plus_product(c2, tile, at + t + 2 * d, q), grid)
-                    c3 = rounded(plus_product(c3, tile, at + t + 3 * d, q), grid)
-                    c4 = rounded(plus_product(c4, tile, at + t + 4 * d, q), grid)
-                    c5 = rounded(plus_product(c5, tile, at + t + 5 * d, q), grid)
-                    c6 = rounded(plus_product(c6, tile, at + t + 6 * d, q), grid)
-                    c7 = rounded(plus_product(c7, tile, at + t + 7 * d, q), grid)
+                    best = largest(best, load_lanes(query, t * pitch + from_row))
+                query_size = _widest(best, spare)
+            near = np.float64(key_size) * np.float64(query_size) <= limit
+            for i in range(0, padded_count, 8):
                 whole = width == LANES and i + 8 <= count
                 into = out[a].reshape(-1) if whole else spare
                 put = i * rows + first_row if whole else 0
                 step = rows if whole else LANES
-                store_lanes(into, put, c0)
-                store_lanes(into, put + step, c1)
-                store_lanes(into, put + 2 * step, c2)
-                store_lanes(into, put + 3 * step, c3)
-                store_lanes(into, put + 4 * step, c4)
-                store_lanes(into, put + 5 * step, c5)
-                store_lanes(into, put + 6 * step, c6)
-                store_lanes(into, put + 7 * step, c7)
+                if near:
+                    _eight(tile, base + i * d, d, query, from_row, pitch, quick, into, put, step)
+                else:
+                    _eight(tile, base + i * d, d, query, from_row, pitch, grid, into, put, step)
                 if not whole:
                     for k in range(min(8, count - i)):
                         for r in range(width):

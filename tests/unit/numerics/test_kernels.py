@@ -78,7 +78,7 @@ def poisoned(rng: np.random.Generator, array: F32, often: float) -> F32:
     fmt=st.sampled_from(ACCUMULATORS),
     block=st.sampled_from([1, 1, 2, 5]),
     rounding=st.sampled_from(["rne", "rne", "rtz", "stochastic"]),
-    size=st.sampled_from([1e-3, 1.0, 20.0, 1e19]),
+    size=st.sampled_from([1e-40, 1e-3, 1.0, 20.0, 1e19, 1e31, 1e36]),
 )
 def test_accumulate(
     seed: int,
