@@ -269,19 +269,30 @@ def sink_state(sinks: F32, fmt: FloatFormat | None) -> tuple[F32, F32]:
     return mu, np.where(np.isneginf(sink), np.float32(0), omega)
 
 
-def update_output(acc: F32, scale: F32, e: F32, live: Bools, values: F32, value_index: Ints, key_start: Ints) -> F32:
+def update_output(
+    acc: F32,
+    scale: F32,
+    e: F32,
+    live: Bools,
+    values: F32,
+    value_index: Ints,
+    key_start: Ints,
+    *,
+    out: F32 | None = None,
+) -> F32:
     """
     The output after one tile: f32(acc * scale), then for keys in order f32(acc + f32(E * V)) over live entries.
 
     acc      float32 [n, rows, dv]; scale float32 [n, rows]; e, live [n, keys, rows]
     values   float32 [V, Lk, dv]; lane a reads rows key_start[a] .. +keys of values[value_index[a]]
+    out      where to put the result, contiguous; it may be `acc`. None: an array of its own
     returns  float32 [n, rows, dv]; dead entries take no part. lampattention.md §4.9.
     """
     if acc.shape[2] != values.shape[2]:
         raise ValueError(f"output rows have {acc.shape[2]} elements, values {values.shape[2]}")
     args = (_f32(acc), _f32(scale), _f32(e), _bools(live, e.shape), _f32(values), _ints(value_index), _ints(key_start))
     with np.errstate(all="ignore"):
-        return form("output").update_output(*args)
+        return form("output").update_output(*args, np.empty(acc.shape, np.float32) if out is None else out)
 
 
 def normalise(acc: F32, omega: F32) -> F32:

@@ -198,14 +198,15 @@ class AttnFunctions(InterpreterFunctions):
             step.held = [] if branches else None
             run.step = step
             some = step.run_of()
-            # A slice copies nothing; the body never writes to what it is given.
+            # A slice copies nothing; the body may update it in place, and writes to nothing else that it is given.
             where = step.index if some is None else some
             new = interpreter.run_ssacfg_region(op.body, (tile, *(value[where] for value in state)), "tile")
             if len(step.index) == len(lanes):
                 state = list(new)
             else:
                 for old, value in zip(state, new, strict=True):
-                    old[where] = value
+                    if not np.may_share_memory(old, value):
+                        old[where] = value
         run.step = None
         return tuple(state)
 

@@ -14,7 +14,9 @@ from xdsl.interpreter import (
     impl_terminator,
     register_impls,
 )
+from xdsl.ir import Block
 
+from lampc.dialects import attn_tiled as tiled
 from lampc.dialects import lamp
 from lampc.numerics import kernels
 from lampc.numerics.philox import SITE_HIGH, SITE_LOW
@@ -126,7 +128,7 @@ class LampFunctions(InterpreterFunctions):
                 continue
             at = SubBlocks(chosen, theta[chosen])
             (part,) = interpreter.run_ssacfg_region(op.body, (at,), "recompute_unsafe")
-            scores[at.lane, at.theta] = part
+            scores.reshape(-1, size, rows)[at.lane * sub_blocks + at.theta] = part
             column = kernels.subblock_max(part, _blocks(live, at, size), 1)[:, 0]
             maximum[chosen] = np.maximum(maximum[chosen], column)
             recomputed[at.lane, at.theta] = True
@@ -141,7 +143,7 @@ class LampFunctions(InterpreterFunctions):
         at = SubBlocks(*np.nonzero(mask))
         if len(at.lane):
             (part,) = interpreter.run_ssacfg_region(op.body, (at,), "recompute")
-            scores[at.lane, at.theta] = part
+            scores.reshape(-1, keys // sub_blocks, rows)[at.lane * sub_blocks + at.theta] = part
         return (scores.reshape(lanes, keys, rows),)
 
     @impl(lamp.ExponentialOp)
@@ -235,7 +237,10 @@ class LampFunctions(InterpreterFunctions):
         output, factor, exponentials, live, value = args
         start = np.full(len(output), value.start, np.int64)
         key_value = self.run.running().key_value
-        return (kernels.update_output(output, factor, exponentials, live, value.data, key_value, start),)
+        # What the loop carries is nobody else's, so where nothing else reads it the update is in place.
+        carried = isinstance(op.output.owner, Block) and isinstance(op.output.owner.parent_op(), tiled.TileLoopOp)
+        out = output if carried and op.output.has_one_use() and output.flags.c_contiguous else None
+        return (kernels.update_output(output, factor, exponentials, live, value.data, key_value, start, out=out),)
 
     @impl(lamp.RecordOp)
     def run_record(self, interpreter: Interpreter, op: lamp.RecordOp, args: PythonValues) -> PythonValues:

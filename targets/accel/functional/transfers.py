@@ -106,7 +106,12 @@ def _mx_pv(chunk: Chunk, c: Contexts, word: Word, at: Ints) -> None:
     e, live = exponentials(c, word, at)
     rows = c.t.fragment(word["o"], c.config.dv)
     ones = np.ones((len(at), c.config.bq), np.float32)
-    rows[at] = kernels.update_output(rows[at], ones, e, live, values, index, np.zeros(len(at), np.int64))
+    first = np.zeros(len(at), np.int64)
+    whole = rows[at[0] : at[-1] + 1]
+    if len(whole) == len(at) and whole.flags.c_contiguous:
+        kernels.update_output(whole, ones, e, live, values, index, first, out=whole)
+    else:
+        rows[at] = kernels.update_output(rows[at], ones, e, live, values, index, first)
 
 
 HANDLERS: dict[str, Handler] = {
