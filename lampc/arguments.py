@@ -132,7 +132,11 @@ def _add_scheme(group: Any) -> None:
         help="hw: the machine's formats; paper-sim: FP32 range, rounded mantissas",
     )
     group.add_argument(
-        "--policy", choices=POLICIES, default="lamp", help="lamp, low (8 bit only), high (16 bit only), fp32 (FlashAttention-2)"
+        "--policy",
+        choices=POLICIES,
+        default="lamp",
+        help="lamp, low (8 bit only), high (16 bit only), fp32 (FlashAttention-2), "
+        "host (the model's own attentions in onnxruntime, cut out the same way)",
     )
     group.add_argument(
         "--delta", type=_number, default=default.delta, metavar="X", help="safety margin of stage 1; default 2^-8"
@@ -197,7 +201,7 @@ def _add_results(group: Any) -> None:
     group.add_argument(
         "--check",
         action="store_true",
-        help="exit 1 unless the outputs agree with onnxruntime (policy fp32), or see --max-error",
+        help="exit 1 unless the outputs agree with onnxruntime (policies fp32 and host), or see --max-error",
     )
     group.add_argument(
         "--rtol",
@@ -225,6 +229,8 @@ def parse_arguments(words: Sequence[str]) -> Arguments:
     options = _options(parsed)
     if parsed.check and parsed.no_compare:
         raise UsageError("--check needs the comparison that --no-compare leaves out")
+    if options.policy == "host" and parsed.target != "numpy":
+        raise UsageError("--policy host needs --target numpy: the host runs the attentions, so there is no program to time")
     if parsed.report == "-" and parsed.emit:
         raise UsageError("--report - and --emit both print on stdout; choose one")
     return Arguments(

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from xdsl.dialects.builtin import ModuleOp, TensorType
+from xdsl.dialects.builtin import DictionaryAttr, IntegerAttr, ModuleOp, TensorType
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
@@ -18,6 +18,17 @@ def describe(module: ModuleOp) -> dict[str, Json]:
     """Shape and formats of every attention function of a module at level 3 or 4, by its name."""
     functions = [op for op in module.body.ops if isinstance(op, FuncOp)]
     return {function.sym_name.data: {"shape": _shape(function), "formats": _formats(function)} for function in functions}
+
+
+def kept(module: ModuleOp) -> dict[str, Json]:
+    """Shape of every attention that `lamp-keep-attention` cut out, by the name of its function."""
+    described: dict[str, Json] = {}
+    for function in module.body.ops:
+        shape = function.attributes.get("attn.shape")
+        if isinstance(function, FuncOp) and isinstance(shape, DictionaryAttr):
+            sizes = {name: size.value.data for name, size in shape.data.items() if isinstance(size, IntegerAttr)}
+            described[function.sym_name.data] = {"shape": sizes, "formats": {}}
+    return described
 
 
 def _shape(function: FuncOp) -> Json:

@@ -13,7 +13,7 @@ from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp, StringAtt
 
 from lampc import __version__
 from lampc.accuracy import Accuracy, measure
-from lampc.describe import describe
+from lampc.describe import describe, kept
 from lampc.dialects.onnx_attributes import Array
 from lampc.engines import AttentionEngine, NumpyEngine
 from lampc.errors import InputError, LampcError
@@ -26,6 +26,7 @@ from lampc.numerics import threads
 from lampc.options import BASELINES, Options, Target, scheme_name
 from lampc.pipeline import Stage, StageWriter, attention_module, run_pipeline
 from lampc.runtime.host import HostRuntime
+from lampc.runtime.session import share_pool
 from lampc.targets.accel.machine import Machine
 
 Progress = Callable[[str], None]
@@ -136,7 +137,7 @@ def compile_model(request: Request, progress: Progress) -> Compiled:
         attention = level2.clone()
         scheme, marker, lowering = rest.partition("lamp-convert-to-accel")
         stages += run_pipeline(attention, scheme.rstrip(","), writer)
-        described = describe(attention)
+        described = describe(attention) | kept(module)
         stages += run_pipeline(attention, marker + lowering, writer)
     except LampcError as error:
         error.file = error.file or model.file
@@ -176,6 +177,8 @@ def run_model(request: Request, compiled: Compiled, progress: Progress) -> Resul
     timer = compiled.timer
     threads.set_threads(request.threads)
     engine = _engine(request, compiled)
+    if request.options.policy == "host":  # nothing but onnxruntime runs
+        share_pool(request.threads)
     runtime = HostRuntime(compiled.model, compiled.host, threads=request.threads)
     timer.lap("sessions")
     count = len(runtime.calls)

@@ -5,7 +5,7 @@ from typing import Literal
 
 Target = Literal["numpy", "accel"]
 
-POLICIES = ("lamp", "low", "high", "fp32")
+POLICIES = ("lamp", "low", "high", "fp32", "host")
 PRESETS: dict[str, dict[str, str]] = {
     "hw": {"range": "hw", "shift": "truncate", "exp_above_one": "clamp"},
     "paper-sim": {"range": "unbounded", "shift": "exact", "exp_above_one": "keep"},
@@ -82,7 +82,9 @@ class Options:
         return ",".join(passes)
 
     def pipeline(self, target: Target) -> str:
-        """From the imported graph (level 1) to what the target runs."""
+        """From the imported graph (level 1) to what the target runs; policy host ends with the host's segments."""
+        if self.policy == "host":
+            return "lamp-keep-attention,lamp-outline-host"
         return f"lamp-raise-attention,lamp-outline-host,{self.attention_pipeline(target)}"
 
 

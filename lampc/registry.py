@@ -26,6 +26,7 @@ DIALECTS = {
 # In the order of the pipeline.
 PASSES = {
     "lamp-raise-attention": "lampc.passes.raise_attention:RaiseAttentionPass",
+    "lamp-keep-attention": "lampc.passes.keep_attention:KeepAttentionPass",
     "lamp-outline-host": "lampc.passes.outline_host:OutlineHostPass",
     "lamp-tile-attention": "lampc.passes.tile_attention:TileAttentionPass",
     "lamp-mixed-precision": "lampc.passes.mixed_precision:MixedPrecisionPass",

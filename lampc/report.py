@@ -6,6 +6,7 @@ from typing import Any
 from xdsl.dialects.func import CallOp
 
 from lampc import __version__
+from lampc.dialects.onnx import SegmentOp
 from lampc.driver import Compiled, Request, Result, environment
 from lampc.engines import AttentionRecord
 from lampc.numerics.statistics import LIMIT
@@ -52,9 +53,10 @@ def build_report(request: Request, compiled: Compiled, result: Result | None) ->
 
 
 def _compiled_calls(compiled: Compiled) -> list[tuple[str, str]]:
-    """(node, function) of every attention call, for a module that did not run."""
-    calls = [op for op in compiled.host.walk() if isinstance(op, CallOp)]
-    return [(node_name(call), call.callee.string_value()) for call in calls]
+    """(node, function) of every attention call, for a module that did not run, or whose attentions the host runs."""
+    calls = [op for op in compiled.host.walk() if isinstance(op, CallOp | SegmentOp)]
+    functions = [(node_name(call), call.callee.string_value()) for call in calls]
+    return [(node, function) for node, function in functions if function in compiled.described]
 
 
 def _attention(described: Mapping[str, Json], record: AttentionRecord | tuple[str, str]) -> Json:

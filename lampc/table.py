@@ -76,6 +76,8 @@ def _precision(report: Json) -> list[tuple[str, str]]:
     tiles = f"{options['bq']} x {options['bk']} sub-blocks, {options['nk']} to a tile"
     if not report["attention"]:
         return []
+    if policy == "host":
+        return [("scheme", "none: the host runs the model's own attentions, each a segment")]
     operands = "/".join(report["attention"][0].get("formats", {}).get("operands", ["?"]))
     if policy == "fp32":
         return [

@@ -11,12 +11,9 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.passes import ModulePass
 
 from lampc.dialects.attn import AttentionOp, RearrangeOp
-from lampc.dialects.onnx import AbsentOp, ConstantOp, InitializerOp, NodeOp, SegmentOp
+from lampc.dialects.onnx import NodeOp, SegmentOp
 from lampc.errors import CompileError
-from lampc.ir import argument_name
-
-_FREE = (ConstantOp, InitializerOp, AbsentOp)
-"""Ops that every segment has its own copy of: weights and constants are no traffic between segments."""
+from lampc.passes.segments import FREE, cut, end, reads_of, tensor_name
 
 
 @dataclass(frozen=True)
@@ -26,7 +23,8 @@ class OutlineHostPass(ModulePass):
 
     A node runs as soon as it can: after as many attentions as the longest chain before it has. So there is one segment more
     than the longest chain of attentions, the least possible. What depends on constants alone goes to the first segment that
-    uses it. Equal attentions share one function; the calls keep the attentions' locations.
+    uses it. Equal attentions share one function; the calls keep the attentions' locations. What `lamp-keep-attention` has cut
+    out counts as an attention.
 
     Before:
     ```mlir
@@ -104,20 +102,6 @@ class _Attention:
         return (self.after or self.op).results[0]
 
 
-def _reads(node: Operation) -> list[SSAValue]:
-    """Values from outside that a node reads, those its bodies capture included, each once."""
-    defined: set[SSAValue] = set()
-    read: dict[SSAValue, None] = {}
-    for op in node.walk():
-        for region in op.regions:
-            for block in region.blocks:
-                defined.update(block.args)
-        if op is not node:
-            defined.update(op.results)
-        read.update(dict.fromkeys(op.operands))
-    return [value for value in read if value not in defined]
-
-
 class _Outline:
     """The partition of one function."""
 
@@ -126,8 +110,9 @@ class _Outline:
         self.block = function.body.block
         self.attentions = [_Attention.around(op) for op in self.block.ops if isinstance(op, AttentionOp)]
         self.grouped = {op: attention for attention in self.attentions for op in attention.ops}
+        self.kept = [op for op in self.block.ops if isinstance(op, SegmentOp)]
         self.nodes = [op for op in self.block.ops if isinstance(op, NodeOp)]
-        self.reads = {node: _reads(node) for node in self.nodes}
+        self.reads = {node: reads_of(node) for node in self.nodes}
         self.level: dict[Operation, int] = {}
         self.shared: list[FuncOp] = []
         self.main = Block(arg_types=[arg.type for arg in self.block.args])
@@ -138,7 +123,7 @@ class _Outline:
     def run(self) -> list[FuncOp]:
         """Rewrite the function; returns the private functions it now needs."""
         for op in self.block.ops:
-            if not isinstance(op, (NodeOp, ReturnOp, *_FREE)) and op not in self.grouped:
+            if not isinstance(op, (NodeOp, SegmentOp, ReturnOp, *FREE)) and op not in self.grouped:
                 raise CompileError(f"lamp-outline-host: '{op.name}' is no node and no attention; run it on level 1")
         self._find_levels()
         segments: list[FuncOp] = []
@@ -149,6 +134,9 @@ class _Outline:
             for attention in self.attentions:
                 if attention.stage == stage:
                     self._call(attention)
+            for kept in self.kept:
+                if self.level[kept] == stage:
+                    self._again(kept)
         last = self.block.last_op
         assert isinstance(last, ReturnOp)
         self.main.add_op(last.clone({value: self._value(value) for value in last.operands}))
@@ -163,6 +151,9 @@ class _Outline:
             if isinstance(op, NodeOp):
                 self.level[op] = max((level.get(value, -1) for value in self.reads[op]), default=-1)
                 level.update((result, self.level[op]) for result in op.results)
+            elif isinstance(op, SegmentOp):
+                self.level[op] = max([0, *(level.get(value, -1) for value in op.operands)])
+                level.update((result, self.level[op] + 1) for result in op.results)
             elif isinstance(op, AttentionOp):
                 attention = self.grouped[op]
                 attention.stage = max(0, *(level.get(value, -1) for value in attention.inputs))
@@ -175,6 +166,8 @@ class _Outline:
 
         for attention in self.attentions:
             used(attention.inputs, attention.stage)
+        for kept in self.kept:
+            used(kept.operands, self.level[kept])
         for node in reversed(self.nodes):
             if self.level[node] < 0:
                 self.level[node] = min((first_use[r] for r in node.results if r in first_use), default=0)
@@ -182,52 +175,21 @@ class _Outline:
 
     def _value(self, old: SSAValue) -> SSAValue:
         """The value in the new main; a constant is brought there when it is first asked for."""
-        if old not in self.values and isinstance(old.owner, _FREE):
+        if old not in self.values and isinstance(old.owner, FREE):
             self.main.add_op(old.owner.clone(self.values))
         return self.values[old]
 
     def _segment(self, name: str, members: list[NodeOp]) -> FuncOp:
-        own = {result for node in members for result in node.results}
-        read = dict.fromkeys(value for node in members for value in self.reads[node] if value not in own)
-        inputs = [value for value in read if not isinstance(value.owner, _FREE)]
-        outputs = [result for node in members for result in node.results if self._leaves(result, members)]
-        call = SegmentOp(
-            name,
-            [self._value(value) for value in inputs],
-            [value.type for value in outputs],
-            input_names=[self._onnx_name(value) for value in inputs],
-            output_names=[self._onnx_name(value) for value in outputs],
-        )
-        call.location = members[0].location
+        segment = cut(name, members, self._onnx_name, self._value)
+        self.main.add_op(segment.call)
+        self._define(segment.outputs, segment.call.results)
+        return segment.function
+
+    def _again(self, segment: SegmentOp) -> None:
+        """Call what another pass has cut out already."""
+        call = segment.clone({value: self._value(value) for value in segment.operands})
         self.main.add_op(call)
-        self._define(outputs, call.results)
-
-        body = Block(arg_types=[value.type for value in inputs])
-        inside: dict[SSAValue, SSAValue] = {}
-        for old, new in zip(inputs, body.args, strict=True):
-            inside[old] = new
-            new.name_hint = old.name_hint or None
-        for value in read:
-            if isinstance(value.owner, _FREE):
-                body.add_op(value.owner.clone(inside))
-        for node in members:
-            body.add_op(node.clone(inside))
-        _return(body, [inside[value] for value in outputs], members[-1])
-        signature = ([v.type for v in inputs], [v.type for v in outputs])
-        function = FuncOp(name, signature, Region(body), "private")
-        function.location = call.location
-        return function
-
-    def _leaves(self, result: SSAValue, members: list[NodeOp]) -> bool:
-        """Whether somebody outside the segment reads the value."""
-        inside = set[Operation](members)
-        for use in result.uses:
-            op: Operation | None = use.operation
-            while op is not None and op.parent is not self.block:
-                op = op.parent_op()
-            if op not in inside:
-                return True
-        return False
+        self._define(segment.results, call.results)
 
     def _call(self, attention: _Attention) -> None:
         arguments = [self._value(value) for value in attention.inputs]
@@ -257,7 +219,7 @@ class _Outline:
         for op in tail:
             op.attributes.pop("onnx.name", None)
             body.add_op(op)
-        _return(body, tail[-1].results, attention.op)
+        end(body, tail[-1].results, attention.op)
         signature = ([arg.type for arg in body.args], [attention.result.type])
         function = FuncOp(f"attention_{len(self.shared)}", signature, Region(body), "private")
         function.location = attention.op.location
@@ -275,21 +237,5 @@ class _Outline:
 
     def _onnx_name(self, value: SSAValue) -> str:
         """The name of a value's tensor in the ONNX graph."""
-        owner = value.owner
-        if isinstance(owner, NodeOp):
-            return owner.names.data[owner.results.index(value)].data  # pyright: ignore[reportArgumentType]
-        if isinstance(owner, ConstantOp | InitializerOp):
-            return owner.tensor_name.data
-        if isinstance(owner, Block):
-            named = argument_name(self.function, owner.args.index(value))  # pyright: ignore[reportArgumentType]
-            return named or value.name_hint or f"argument_{owner.args.index(value)}"  # pyright: ignore[reportArgumentType]
-        name = owner.attributes.get("onnx.name")
-        if isinstance(name, StringAttr):
-            return name.data
-        return value.name_hint or f"attention_result_{self.attentions.index(self.grouped[owner])}"
-
-
-def _return(body: Block, values: Sequence[SSAValue], source: Operation) -> None:
-    last = ReturnOp(*values)
-    last.location = source.location
-    body.add_op(last)
+        name = tensor_name(self.function, value)
+        return name or f"attention_result_{self.attentions.index(self.grouped[value.owner])}"  # pyright: ignore[reportArgumentType]

@@ -14,6 +14,9 @@ import numpy as np
 
 from lampc.dialects.onnx_attributes import Array
 
+_LARGE = 2**20
+"""Bytes of an initializer that are worth letting go of after they were read."""
+
 
 def array_sha256(array: Array) -> str:
     """
@@ -34,12 +37,14 @@ class Constants(Mapping[str, Array]):
     """
     Read-only arrays by ONNX name.
 
-    Initializers come from a loader each, called at first use: external ones are views of the mapped file. `folded` holds values
+    Initializers come from a loader each, called at first use: external ones are views of the mapped file, whose memory `unload`
+    gives back. `folded` holds values
     that import computed for the dimensions at hand; an initializer is never replaced.
     """
 
-    def __init__(self, loaders: Mapping[str, Callable[[], Array]]):
+    def __init__(self, loaders: Mapping[str, Callable[[], Array]], unload: Callable[[], None] | None = None):
         self._loaders = dict(loaders)
+        self._unload = unload
         self._loaded: dict[str, Array] = {}
         self._hashes: dict[str, Future[str]] = {}
         self.folded: dict[str, Array] = {}
@@ -85,5 +90,14 @@ class Constants(Mapping[str, Array]):
             done.set_result(self._hash(name))
         return self._hashes[name].result()
 
+    def unload(self) -> None:
+        """Let go of the memory that mapped initializers take; they are read from their files again when they are used."""
+        if self._unload is not None:
+            self._unload()
+
     def _hash(self, name: str) -> str:
-        return array_sha256(self[name])
+        array = self[name]
+        digest = array_sha256(array)
+        if array.nbytes >= _LARGE:
+            self.unload()
+        return digest

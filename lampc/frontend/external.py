@@ -159,6 +159,12 @@ class ExternalData:
             raise tensor_error(what, message, "E-EXTDATA-SIZE")
         return ByteRange(real, offset, need)
 
+    def unload(self) -> None:
+        """Give back the memory that the mapped files take; what is used again is read again."""
+        for mapped in self._maps.values():
+            if isinstance(mapped, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+                mapped.madvise(mmap.MADV_DONTNEED)
+
     def read(self, tensor: TensorProto, where: ByteRange, what: str) -> Array:
         """The values at `where`, a read-only view of the mapped file (a copy only for 4-bit and boolean tensors)."""
         view = memoryview(self._map(where.path, what))[where.offset : where.offset + where.length]

@@ -106,7 +106,7 @@ class HostRuntime:
         return frees
 
 
-def node_name(op: CallOp) -> str:
+def node_name(op: CallOp | SegmentOp) -> str:
     """The ONNX node a call came from."""
     return op.location.desc.data if isinstance(op.location, NameLoc) else ""
 

@@ -42,6 +42,18 @@ INJECTED_LOCATION = "lampc-holds-these-values"
 _NO_NUMPY = frozenset((TensorProto.BFLOAT16, TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E5M2))
 
 
+class Arrays(Protocol):
+    """Arrays by name, some of them mapped from files."""
+
+    def __getitem__(self, name: str, /) -> Array: ...
+
+    def __contains__(self, name: object, /) -> bool: ...
+
+    def unload(self) -> None:
+        """Let go of the memory of mapped arrays; they are read again when they are used."""
+        ...
+
+
 class HostModel(Protocol):
     """
     What the runtime needs of a loaded model: its graph without weights as loaded and with chosen branches in place, and the
@@ -55,13 +67,34 @@ class HostModel(Protocol):
     def proto(self) -> onnx.ModelProto: ...
 
     @property
-    def constants(self) -> Mapping[str, Array]: ...
+    def constants(self) -> Arrays: ...
+
+
+_pool: list[int | None] = []
+"""Workers of the process's one pool, once there is one; onnxruntime then lets no session have its own, nor changes it."""
+
+
+def share_pool(threads: int | None) -> None:
+    """
+    From now on all sessions of this process share one pool of `threads` workers (None: all cores) that wait busily for a while.
+
+    Best where sessions follow each other closely. Not where other work runs between them, whose cores the workers would take.
+    """
+    if not _pool:
+        ort.set_global_thread_pool_sizes(threads or 0, 1)
+        _pool.append(threads)
 
 
 def session_options(threads: int | None) -> Any:
-    """Quiet, one pool per session that sleeps when idle (a model has many sessions), `threads` workers (None: all cores)."""
+    """
+    Quiet; the shared pool if there is one, else one for each session that sleeps when idle (a model has many sessions), with
+    `threads` workers (None: all cores).
+    """
     options = ort.SessionOptions()
     options.log_severity_level = 4
+    if _pool:
+        options.use_per_session_threads = False
+        return options
     if threads is not None:
         options.intra_op_num_threads = threads
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
@@ -80,7 +113,7 @@ def ort_value(array: Array, dtype: int) -> Any:
 class Weights:
     """The model's large constants as OrtValues, made once and shared by all sessions."""
 
-    arrays: Mapping[str, Array]
+    arrays: Arrays
     values: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def value(self, name: str, dtype: int) -> Any:
@@ -139,6 +172,7 @@ class ModelSession:
         outside = {t.name: t.data_type for t in proto.graph.initializer if t.data_location == TensorProto.EXTERNAL}
         inject(options, weights, outside)
         self.session = start(proto, options, "the model")
+        weights.arrays.unload()
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Any]:
         """
@@ -173,6 +207,7 @@ class SegmentSession:
         options = session_options(threads)
         inject(options, weights, builder.injected)
         self.session = start(model, options, f"host segment '{self.name}'")
+        weights.arrays.unload()
 
     def run(self, arrays: Sequence[Any]) -> list[Any]:
         """
@@ -187,7 +222,7 @@ class SegmentSession:
 class _Builder:
     """Writes a segment's function as an ONNX graph."""
 
-    def __init__(self, originals: Mapping[str, onnx.NodeProto], constants: Mapping[str, Array]):
+    def __init__(self, originals: Mapping[str, onnx.NodeProto], constants: Arrays):
         self.originals = originals
         self.constants = constants
         self.injected: dict[str, int] = {}

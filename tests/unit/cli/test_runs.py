@@ -169,3 +169,12 @@ def test_attention_in_a_branch_nobody_chose_is_warned_about(lampc: Lampc, tmp_pa
     for branch, line in zip(("else_branch", "then_branch"), warnings, strict=True):
         assert f"E-UNSUPPORTED(If): attention found in branch {branch} of node 'optimum::if'" in line
         assert line.endswith("give its condition with --inputs or --value use_cache_branch=true")
+
+
+def test_policy_host_runs_the_models_own_attention(lampc: Lampc, tiny: Path):
+    seen = lampc(tiny, "--target", "numpy", *SIZES, "--policy", "host", "--check", "--rtol", "1e-6")
+    assert (seen.code, seen.err) == (0, "")
+    assert "1 attention [batch 2, 2 heads, 40 queries x 40 keys, d 8]" in seen.out
+    assert "none: the host runs the model's own attentions" in seen.out and "tiles" not in seen.out
+    refused = lampc(tiny, "--target", "accel", *SIZES, "--policy", "host")
+    assert refused.code == 2 and "--policy host needs --target numpy" in refused.err
