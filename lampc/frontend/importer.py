@@ -28,7 +28,9 @@ from lampc.dialects.onnx import (
     NodeOp,
     ValuesAttr,
     YieldOp,
+    element_type,
     is_tensor,
+    numpy_dtype,
     schema_of,
 )
 from lampc.dialects.onnx_attributes import Array
@@ -251,6 +253,8 @@ class _Importer:
         if node.op_type not in FOLDABLE:
             return None
         arrays = [self.constant(name, scope) if name else None for name in node.input]
+        if node.op_type == "CastLike" and arrays[1] is None and (dtype := dtype_of(scope.type_of(node.input[1]))):
+            arrays[1] = np.empty(0, numpy_dtype(element_type(dtype)))  # only its type is read
         if any(name and array is None for name, array in zip(node.input, arrays, strict=True)):
             return None
         count = 0

@@ -41,10 +41,8 @@ def match(contraction: Contraction, side: int, host: HostNodes) -> Plan:
 
     scores = probabilities(p_value, layout_of(p_value, p_labels), keys, contraction.node)
     assert scores.query is not None and scores.key is not None
-    _used_inside_only(scores.absorbed, contraction.node)
-    for term in scores.terms:
-        if node_of(term.value) in scores.absorbed:
-            raise Refusal("the scores mask themselves", term.node)
+    _used_inside_only(scores.weights, scores.absorbed, contraction.node)
+    _masks_of_their_own(scores)
     query = scores.query
     if scores.row_factor is not None:  # a factor per head, or per query: the host multiplies Q by it
         value = host.node("Mul", [query[0], scores.row_factor[0]])
@@ -66,16 +64,35 @@ def match(contraction: Contraction, side: int, host: HostNodes) -> Plan:
     ).plan()
 
 
-def _used_inside_only(absorbed: Sequence[NodeOp], anchor: NodeOp) -> None:
-    """Raise Refusal if somebody else needs the scores or the probabilities."""
+def _used_inside_only(weights: Sequence[NodeOp], absorbed: Sequence[NodeOp], anchor: NodeOp) -> None:
+    """
+    Raise Refusal if somebody else needs the probabilities: they would not be those that weigh the values.
+
+    Scores that others read (qk_matmul_output, a loss) are computed by the host as well.
+    """
     inside = set[Operation]((*absorbed, anchor))
-    for node in absorbed:
+    for node in weights:
         for result in node.results:
             for use in result.uses:
                 user = use.operation
                 if user not in inside and not _reads_type_for(user, use.index, inside):
                     who = title(user) if isinstance(user, NodeOp) else "the graph's outputs"
                     raise Refusal(f"its result is also used by {who}", node)
+
+
+def _masks_of_their_own(scores: Scores) -> None:
+    """Raise Refusal if a mask is computed from the scores (such as the largest k of a row): the host would need all of them."""
+    inside = set[Operation](scores.absorbed)
+    for term in scores.terms:
+        pending: list[SSAValue] = [term.value]
+        seen = set[Operation]()
+        for value in pending:
+            node = node_of(value)
+            if node in inside:
+                raise Refusal("the scores mask themselves", term.node)
+            if node is not None and node not in seen:
+                seen.add(node)
+                pending.extend(node.operands[:1] if is_node(node, "CastLike") else node.operands)
 
 
 def _reads_type_for(user: Operation, index: int, inside: set[Operation]) -> bool:

@@ -36,10 +36,16 @@ _WIDE = (f16, bf16, f32, f64)
 
 @dataclass(frozen=True)
 class Scores:
-    """What lies between the query-key contraction and the probabilities, and the contraction itself once it is reached."""
+    """
+    What lies between the query-key contraction and the probabilities, and the contraction itself once it is reached.
+
+    absorbed  all nodes on the way, down to the product with the values
+    weights   those of them that make probabilities: the softmax and what follows
+    """
 
     keys: Axis
     absorbed: tuple[NodeOp, ...] = ()
+    weights: tuple[NodeOp, ...] = ()
     terms: tuple[MaskTerm, ...] = ()
     factor: float = 1.0
     softcap: float | None = None
@@ -53,6 +59,11 @@ class Scores:
 
     def absorb(self, *nodes: NodeOp) -> "Scores":
         return replace(self, absorbed=(*self.absorbed, *nodes))
+
+    def softmax(self, *nodes: NodeOp) -> "Scores":
+        """The same with the nodes of the softmax, which is where the scores end."""
+        absorbed = (*self.absorbed, *nodes)
+        return replace(self, absorbed=absorbed, weights=absorbed)
 
 
 def _defining(value: SSAValue, last: NodeOp) -> NodeOp:
@@ -111,10 +122,10 @@ def probabilities(value: SSAValue, layout: Layout, keys: Axis, anchor: NodeOp) -
             value, state = node.operands[0], replace(state.absorb(node), sink_open=True)
         elif is_node(node, "Softmax"):
             _softmax_axis(node, layout, keys)
-            return _scores(node.operands[0], layout, state.absorb(node), node)
+            return _scores(node.operands[0], layout, state.softmax(node), node)
         elif is_node(node, "Div"):
             value, parts = _manual_softmax(node, layout, keys)
-            return _scores(value, layout, state.absorb(*parts), node)
+            return _scores(value, layout, state.softmax(*parts), node)
         elif is_node(node, "LogSoftmax"):
             raise Refusal("logarithms of probabilities weigh the values", node)
         else:

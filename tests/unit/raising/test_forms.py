@@ -168,6 +168,28 @@ def test_probabilities_that_others_read():
     assert "its result is also used by the graph's outputs" in refused(graph)
 
 
+def test_scores_that_others_read():
+    """qk_matmul_output before the softmax: the host computes the scores as well."""
+    for stage in ("product", "scaled", "masked"):
+        graph = Graph()
+        product, value = head(graph)
+        scaled = graph.node("Mul", product, graph.constant(0.5))
+        masked = graph.node("Add", scaled, graph.input("m", 5, 6))
+        graph.output({"product": product, "scaled": scaled, "masked": masked}[stage], 1, 2, 5, 6)
+        tail(graph, graph.node("Softmax", masked, axis=-1), value)
+        the_attention(graph)
+
+
+def test_masks_computed_from_the_scores():
+    """The largest scores of a row alone: the host would compute all of them to know which."""
+    graph = Graph()
+    scores, value = head(graph)
+    least = graph.node("ReduceMin", scores, graph.shape(-1), keepdims=1)
+    kept = graph.node("Where", graph.node("Greater", scores, least), scores, graph.constant(-INF))
+    tail(graph, graph.node("Softmax", kept, axis=-1), value)
+    assert "the scores mask themselves" in refused(graph)
+
+
 def test_scaled_probabilities():
     graph = Graph()
     scores, value = head(graph)
