@@ -345,7 +345,9 @@ class MaskAttr(ParametrizedAttribute):
     `#onnx.mask<causal, offset = O, window = W, masked = M>`: key i is allowed for query j if i <= j + O and, for W >= 0,
     i > j + O - W (so W keys, the newest included). `#onnx.mask<none, ...>`: everything is allowed. Allowed entries are true
     or 0; the others are false, or the number `masked` (-inf for a boolean mask). With `inverted` after the numbers a boolean
-    mask says the opposite: true where a key is masked. Source: lampattention.md §4, onnx.md §4.
+    mask says the opposite: true where a key is masked. `#onnx.mask<factor, ...>` is a causal mask that scores are multiplied
+    by: 1 where allowed, 0 elsewhere. `#onnx.mask<fill, ...>`: every entry is the number `masked`, such as a score that a
+    selection puts in. Source: lampattention.md §4, onnx.md §4.
     """
 
     name = "onnx.mask"
@@ -378,6 +380,18 @@ class MaskAttr(ParametrizedAttribute):
             BoolAttr.from_bool(inverted),
         )
 
+    @staticmethod
+    def factor(offset: int = 0, window: int = -1) -> MaskAttr:
+        """A causal mask of ones and zeros."""
+        numbers = (IntegerAttr(offset, i64), IntegerAttr(window, i64), FloatAttr(0.0, f64))
+        return MaskAttr(StringAttr("factor"), *numbers, BoolAttr.from_bool(value=False))
+
+    @staticmethod
+    def fill(value: float) -> MaskAttr:
+        """One number everywhere."""
+        numbers = (IntegerAttr(0, i64), IntegerAttr(-1, i64), FloatAttr(float(value), f64))
+        return MaskAttr(StringAttr("fill"), *numbers, BoolAttr.from_bool(value=False))
+
     @property
     def is_inverted(self) -> bool:
         """True if true entries are the masked ones."""
@@ -385,12 +399,22 @@ class MaskAttr(ParametrizedAttribute):
 
     @property
     def is_causal(self) -> bool:
-        """True for the causal kind, False for `none`."""
+        """True for the causal kind alone."""
         return self.kind.data == "causal"
+
+    @property
+    def filled(self) -> float | None:
+        """The number that every entry is, None for another kind."""
+        return float(self.masked.value.data) if self.kind.data == "fill" else None
+
+    @property
+    def allows_all(self) -> bool:
+        """True if nothing is masked (or everything, with `inverted`)."""
+        return self.kind.data == "none"
 
     def allowed(self, queries: int, keys: int) -> npt.NDArray[np.bool_]:
         """The mask as booleans, bool [queries, keys], true = allowed (whether `inverted` or not)."""
-        if not self.is_causal:
+        if self.kind.data not in ("causal", "factor"):
             return np.ones((queries, keys), np.bool_)
         last = np.arange(queries)[:, None] + self.offset.value.data
         key = np.arange(keys)[None, :]
@@ -399,8 +423,8 @@ class MaskAttr(ParametrizedAttribute):
         return allowed & (key > last - window) if window >= 0 else allowed
 
     def verify(self) -> None:
-        if self.kind.data not in ("causal", "none"):
-            raise VerifyException(f"a mask is causal or none, not '{self.kind.data}'")
+        if self.kind.data not in ("causal", "none", "factor", "fill"):
+            raise VerifyException(f"a mask is causal, none, factor or fill, not '{self.kind.data}'")
         if self.window.value.data < -1:
             raise VerifyException(f"window is -1 (no window) or a number of keys, not {self.window.value.data}")
 

@@ -156,7 +156,8 @@ class _Importer:
         content = classify(array) if array.ndim >= 2 else None
         op: ConstantOp | InitializerOp
         if array.size <= INLINE_ELEMENTS and array.dtype.kind != "O":
-            op = ConstantOp(name, array, content)
+            says_more = content is not None and content.filled is None
+            op = ConstantOp(name, array, content if says_more else None)
         else:
             key = self._keep(name, array)
             type_ = to_ir(type_of_array(array), f"constant '{printable(name)}'")

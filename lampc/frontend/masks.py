@@ -1,5 +1,5 @@
 """
-Recognise constants that are masks: a lower triangle, perhaps shifted and banded, or everything allowed.
+Recognise constants that are masks: a lower triangle, perhaps shifted and banded, everything allowed, or one number everywhere.
 
 Source: onnx.md §4 ("mask algebra"), lampattention.md §4.
 """
@@ -24,15 +24,14 @@ def is_two_valued(array: Array) -> bool:
 
 
 def _allowed(array: Array) -> tuple[npt.NDArray[np.bool_], float] | None:
-    """(allowed entries, value of the others) if the array is true/false, or 0 and one negative number."""
+    """(allowed entries, value of the others) if the array is true/false, or 0 and one other number."""
     if array.dtype == np.bool_:
         return array, float("-inf")
-    lowest: Any = array.min()
-    masked = float(lowest)
     allowed = np.asarray(array == 0)
-    if not (masked < 0 or bool(allowed.all())) or not bool(np.all(allowed | (array == lowest))):
+    others = array[~allowed]
+    if not len(others) or np.any(others != others[0]):
         return None
-    return allowed, masked if masked < 0 else float("-inf")
+    return allowed, float(others[0])
 
 
 def _triangle(allowed: npt.NDArray[np.bool_], masked: float) -> MaskAttr | None:
@@ -56,11 +55,17 @@ def _triangle(allowed: npt.NDArray[np.bool_], masked: float) -> MaskAttr | None:
     return found if np.array_equal(found.allowed(queries, keys), allowed) else None
 
 
+def _uniform(planes: npt.NDArray[Any]) -> float | None:
+    """The number that every entry is, if it is one."""
+    first = planes.reshape(-1)[0]
+    return float(first) if bool(np.all(planes == first)) else None
+
+
 def classify(array: Array) -> MaskAttr | None:
     """
     What the last two axes of a constant say if it is a mask, equal for every index before them; else None.
 
-    array  bool, or float with entries 0 and one negative number; rank 2 or more
+    array  bool, or float with entries 0 and one other number, or one number alone; rank 2 or more
     """
     is_number = array.dtype.kind == "f" or array.dtype.name == "bfloat16"
     if array.ndim < 2 or not array.size or array.size > _LARGEST or not (array.dtype == np.bool_ or is_number):
@@ -68,11 +73,16 @@ def classify(array: Array) -> MaskAttr | None:
     if not is_two_valued(array):
         return None
     planes = array.reshape(-1, *array.shape[-2:])
+    if is_number and (value := _uniform(planes)) is not None:
+        return MaskAttr.fill(value) if value else MaskAttr.none()
     plane = planes[0]
+    if any(not np.array_equal(plane, other) for other in planes[1:]):
+        return None
+    if is_number and plane.max() == 1 and bool(np.all((plane == 0) | (plane == 1))):
+        factor = _triangle(np.asarray(plane == 1), 0.0)
+        return MaskAttr.factor(factor.offset.value.data, factor.window.value.data) if factor is not None else None
     read = _allowed(plane)
     if read is None:
-        return None
-    if any(not np.array_equal(plane, other) for other in planes[1:]):
         return None
     allowed, masked = read
     found = MaskAttr.none() if allowed.all() else _triangle(allowed, masked)

@@ -11,8 +11,9 @@ from lampc.dialects.onnx import NodeOp, is_tensor
 from lampc.ir import argument_name
 from lampc.passes.raising import microsoft
 from lampc.passes.raising.contraction import Contraction, contraction_of, is_contraction
-from lampc.passes.raising.graph import Refusal, is_node, name_of, node_of
-from lampc.passes.raising.layout_ops import LAYOUT_OPS
+from lampc.passes.raising.graph import Refusal, is_node, name_of
+from lampc.passes.raising.layout_ops import LAYOUT_OPS, unchanged
+from lampc.passes.raising.softmaxes import softmax_of
 
 FUSED = (
     "GroupQueryAttention",
@@ -26,7 +27,7 @@ FUSED = (
     "QAttention",
     "SparseAttention",
 )
-_AFTER_SOFTMAX = (*LAYOUT_OPS, "Expand", "Cast", "CastLike", "Identity", "Dropout", "IsNaN", "Where", "Slice", "Split", "Mul")
+_AFTER_SOFTMAX = (*LAYOUT_OPS, "Expand", "Cast", "CastLike", "IsNaN", "Where", "Slice", "Split", "Mul")
 _BETWEEN_PRODUCTS = (*LAYOUT_OPS, "Expand", "Cast", "CastLike", "Identity", "Dropout", "Mul", "Div", "Add", "Sub", "Where")
 
 
@@ -100,12 +101,10 @@ def _sites_of(node: NodeOp) -> Iterator[Site]:
     elif is_node(node, *FUSED, domain="com.microsoft"):
         reason = Refusal("this operator of com.microsoft is not supported", node)
         yield Site(node, f"com.microsoft.{node.op_type.data}", refusal=reason)
-    elif is_node(node, "Softmax", "LogSoftmax"):
-        yield from _weighing(node, node.op_type.data)
-    elif is_node(node, "Div"):
-        numerator, total = node_of(node.operands[0]), node_of(node.operands[1])
-        if is_node(numerator, "Exp") and is_node(total, "ReduceSum"):
-            yield from _weighing(node, "Exp, ReduceSum, Div")
+    elif (softmax := softmax_of(node)) is not None:
+        yield from _weighing(node, softmax.form)
+    elif is_node(node, "LogSoftmax"):
+        yield from _weighing(node, "LogSoftmax")
 
 
 def _weighing(softmax: NodeOp, form: str) -> Iterator[Site]:
@@ -120,7 +119,7 @@ def _weighing(softmax: NodeOp, form: str) -> Iterator[Site]:
             if is_contraction(user):
                 if use.index < 2:
                     yield _ending(softmax, f"{form}, {user.op_type.data}", user, use.index)
-            elif user.op_type.data in _AFTER_SOFTMAX:
+            elif user.op_type.data in _AFTER_SOFTMAX or unchanged(user) is not None:
                 pending.append(user)
 
 

@@ -96,12 +96,28 @@ def _einsum(node: NodeOp) -> Contraction:
     equation = text_attribute(node, "equation", "").replace(" ", "")
     terms, arrow, out = equation.partition("->")
     inputs = terms.split(",")
-    if len(inputs) != 2 or not arrow or "." in equation:
+    if len(inputs) != 2 or len(node.operands) != 2:
         raise Refusal(f"an Einsum of the form {equation!r}", node)
-    left, right = inputs
-    if any(len(set(term)) != len(term) for term in (left, right, out)):
+    left, right = (_labels(node, term, value) for term, value in zip(inputs, node.operands, strict=True))
+    result = _labels(node, out, node.results[0]) if arrow else _implicit(left, right)
+    if any(len(set(term)) != len(term) for term in (left, right, result)):
         raise Refusal(f"a repeated index in {equation!r}", node)
-    lonely = [n for n in left + right if n not in out and not (n in left and n in right)]
-    if lonely or any(n not in left + right for n in out):
+    lonely = [n for n in left + right if n not in result and not (n in left and n in right)]
+    if lonely or any(n not in left + right for n in result):
         raise Refusal(f"an index of one operand alone in {equation!r}", node)
-    return Contraction(node, node.operands[0], node.operands[1], tuple(left), tuple(right), tuple(out))
+    return Contraction(node, node.operands[0], node.operands[1], left, right, result)
+
+
+def _labels(node: NodeOp, term: str, value: SSAValue) -> tuple[str, ...]:
+    """One label per axis; the axes under an ellipsis are counted from the right, since they broadcast."""
+    before, dots, after = term.partition("...")
+    covered = len(shape_of(value)) - len(before) - len(after)
+    if covered < 0 or (covered and not dots):
+        raise Refusal(f"an Einsum term {term!r} for {len(shape_of(value))} axes", node)
+    return (*before, *(f".{i}" for i in reversed(range(covered))), *after)
+
+
+def _implicit(left: tuple[str, ...], right: tuple[str, ...]) -> tuple[str, ...]:
+    """The output of an equation without an arrow: what an ellipsis covers, then in alphabetical order what stands once."""
+    hidden = max(([n for n in term if n[0] == "."] for term in (left, right)), key=len)
+    return (*hidden, *sorted(n for n in left + right if n[0] != "." and (left + right).count(n) == 1))

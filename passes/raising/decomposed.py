@@ -143,8 +143,7 @@ class _Assembly:
         value, _ = self._take("value", self.value, (batch, key_heads, self.keys, self.value_size))
         canonical = (batch, query_heads, rows, self.keys)
         structure, tensors = split_masks(terms, rows, self.keys)
-        for term in tensors:
-            self._covers_axes(term, canonical)
+        tensors = tuple(self._widened(term, canonical) for term in tensors)
         scale = self.scores.factor * query_factor * key_factor
         softcap = self.scores.softcap
         if softcap is not None:
@@ -194,8 +193,16 @@ class _Assembly:
     def _heads(self, shared: frozenset[Atom]) -> set[Atom]:
         """
         Which shared atoms are heads: those that some projection keeps in one axis with the head size, else the second of two
-        axes beside rows and sizes, in the products or in a tensor they come from. The rest is batch.
+        axes beside rows and sizes, in the products or in a tensor they come from; and what is minor to a head on an axis of the
+        products (copies of it). The rest is batch.
         """
+        found = self._some_heads(shared)
+        for group in self.outer:
+            first = next((i for i, atom in enumerate(group) if atom in found), len(group))
+            found |= set(group[first:]) & shared
+        return found
+
+    def _some_heads(self, shared: frozenset[Atom]) -> set[Atom]:
         sizes = {*self.head, *self.value_size}
         layouts = [resolved(c.layout) for found in (self.query, self.key, self.value) for c in found]
         heads = {atom for layout in layouts for group in layout if sizes & set(group) for atom in group} & shared
@@ -205,7 +212,7 @@ class _Assembly:
             return set(self.outer[-1]) & shared
         inner = {*sizes, *self.rows, *self.keys}
         for layout in layouts:
-            beside = [group for group in layout if not inner & set(group)]
+            beside = [group for group in layout if group and not inner & set(group)]
             if len(layout) == 4 and len(beside) == 2:
                 return set(beside[1]) & shared
         return set()
@@ -217,11 +224,17 @@ class _Assembly:
         chosen = best(fitting, target)
         return Operand(chosen.value, resolved(chosen.layout), target), chosen.factor
 
-    def _covers_axes(self, term: MaskTerm, canonical: tuple[Axis, Axis, Axis, Axis]) -> None:
-        used = set(atoms_of(term.layout))
-        for group in canonical:
-            if used & set(group) and not set(group) <= used:
-                raise Refusal("a mask that runs over a part of the batch or of the heads", term.node)
+    def _widened(self, term: MaskTerm, canonical: tuple[Axis, Axis, Axis, Axis]) -> MaskTerm:
+        """The mask, repeated by the host where it runs over a part of an axis of the scores (some of the heads' atoms)."""
+        used = atoms_of(term.layout)
+        missing = [atom for group in canonical if set(group) & set(used) for atom in group if atom not in used]
+        if not missing:
+            return term
+        sizes = [atom.size for atom in used]
+        narrow = self.host.reshape(term.value, [*sizes, *[1] * len(missing)])
+        shape = [*sizes, *(atom.size for atom in missing)]
+        wide = self.host.node("Expand", [narrow, self.host.integers(*shape)], shape=shape)
+        return replace(term, value=wide, layout=tuple((atom,) for atom in (*used, *missing)))
 
     def _sinks(self, heads: Axis) -> Operand | None:
         if self.scores.sink is None:

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from xdsl.dialects.builtin import DenseArrayBase, FloatAttr, IntegerAttr, NameLoc, StringAttr, TensorType
+from xdsl.dialects.builtin import DenseArrayBase, FloatAttr, IntegerAttr, NameLoc, StringAttr, TensorType, i1
 from xdsl.ir import Attribute, Operation, SSAValue
 
-from lampc.dialects.onnx import AbsentOp, ConstantOp, NodeOp, is_tensor, numpy_dtype
+from lampc.dialects.onnx import AbsentOp, ConstantOp, InitializerOp, NodeOp, is_tensor, numpy_dtype
 
 
 class Refusal(Exception):
@@ -115,6 +115,11 @@ def constant(value: SSAValue) -> npt.NDArray[np.generic] | None:
 
 def scalar(value: SSAValue) -> float | None:
     """The value of a constant whose elements are all equal and numeric, one element at least; else None."""
+    if isinstance(value.owner, InitializerOp):
+        content = value.owner.content
+        if content is None or element_of(value) == i1:
+            return None
+        return 0.0 if content.allows_all else content.filled
     array = constant(value)
     if array is None or not array.size or array.dtype == np.bool_:
         return None

@@ -103,7 +103,7 @@ def _broadcast(term: MaskTerm, node: NodeOp, index: int) -> MaskTerm | None:
 def _allows_all(term: MaskTerm) -> bool:
     """Whether a mask constant masks nothing."""
     content = content_of(term.value)
-    return content is not None and not content.is_causal and content.is_inverted == term.inverted
+    return content is not None and content.allows_all and content.is_inverted == term.inverted
 
 
 def _structure(term: MaskTerm, queries: Axis, keys: Axis) -> Structure | None:

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from xdsl.dialects.builtin import IntegerType
+from xdsl.dialects.builtin import i1
 from xdsl.ir import SSAValue
 
 from lampc.dialects.onnx import ConstantOp, InitializerOp, MaskAttr, NodeOp
@@ -13,6 +13,9 @@ from lampc.passes.raising.graph import Refusal, constant, element_of, is_node, n
 
 MASKING = -1e4
 """A constant at most this large in a mask means "masked" (lampattention.md §4.3)."""
+
+_LARGEST_DIVISOR = 32
+"""The square root of the largest head size: exp(-1e4 / 32) is 0 in FP32, beside a score of -200 too."""
 
 
 @dataclass(frozen=True)
@@ -46,62 +49,84 @@ def selection(node: NodeOp, layout: Layout, factor: float) -> tuple[SSAValue, Ma
         raise Refusal("a selection between two tensors", node)
     if shape_of(value) != shape_of(node.results[0]):
         raise Refusal("a selection that broadcasts the scores", node)
-    if not masked * factor <= MASKING:
+    if not _is_masking(masked, factor):
         raise Refusal(f"a selection of {masked:g}, which is no masking constant", node)
     where = broadcast(layout, shape_of(condition))
     return value, MaskTerm(node, condition, where, 1.0, True, masked * factor, inverted)
 
 
-def blend(total: NodeOp, product: SSAValue, other: SSAValue, layout: Layout) -> tuple[SSAValue, MaskTerm] | None:
-    """
-    The score and the mask of `score * live + c * dead`, which is how tf2onnx writes a selection, live and dead being 0 or 1.
+def _is_masking(constant: float, factor: float) -> bool:
+    """Whether a score of this constant is masked; scaled by 1/sqrt(head size) below, it still is nothing beside others."""
+    return constant <= MASKING and constant * factor <= MASKING / _LARGEST_DIVISOR
 
-    `product` is the operand of `total` that multiplies the score; None if the two do not complement each other.
+
+def blend(total: NodeOp, product: SSAValue, other: SSAValue, layout: Layout, factor: float) -> tuple[SSAValue, MaskTerm] | None:
+    """
+    The score and the mask of `score * live + c * dead` or `score * live - c * dead`, live and dead being 0 or 1.
+
+    So tf2onnx writes a selection, and GPT-2 its causal mask. `product` is the operand of `total` that multiplies the score,
+    `factor` follows below; None if the two do not complement each other.
     """
     multiplication = node_of(product)
     if multiplication is None or not is_node(multiplication, "Mul"):
         return None
+    sign = -1.0 if is_node(total, "Sub") else 1.0
     for value, live in (multiplication.operands, reversed(multiplication.operands)):
         if shape_of(value) != shape_of(total.results[0]):
             continue
-        condition = _cast_from(live)
-        masked = _masked_where_not(other, condition) if condition is not None else None
-        if condition is not None and masked is not None and masked <= MASKING:
-            where = broadcast(layout, shape_of(condition))
-            return value, MaskTerm(total, condition, where, 1.0, True, masked)
-        if _complements(live, other):
-            return value, MaskTerm(total, other, broadcast(layout, shape_of(other)))
+        keeps, scaled = _indicator(live), _scaled_indicator(other)
+        if keeps is not None and scaled is not None:
+            (condition, inverted), (masked, kills) = keeps, scaled
+            if kills == (condition, not inverted) and _is_masking(masked * sign, factor):
+                where = broadcast(layout, shape_of(condition))
+                return value, MaskTerm(total, condition, where, 1.0, True, masked * sign * factor, inverted)
+        if _complements(live, other, sign):
+            return value, MaskTerm(total, other, broadcast(layout, shape_of(other)), sign * factor)
     return None
 
 
-def _cast_from(value: SSAValue) -> SSAValue | None:
-    """The boolean that `value` is cast from."""
+def _indicator(value: SSAValue) -> tuple[SSAValue, bool] | None:
+    """`(condition, inverted)` if `value` is 1 where the condition is true (false, if inverted) and 0 elsewhere."""
     node = node_of(value)
-    if node is None or not is_node(node, "Cast") or element_of(node.operands[0]) != IntegerType(1):
+    if node is None:
         return None
-    return node.operands[0]
+    if is_node(node, "Sub") and scalar(node.operands[0]) == 1.0:
+        inner = _indicator(node.operands[1])
+        return (inner[0], not inner[1]) if inner is not None else None
+    if not is_node(node, "Cast"):
+        return None
+    condition, inverted = node.operands[0], False
+    if element_of(condition) != i1:
+        return _indicator(condition)
+    while (negation := node_of(condition)) is not None and is_node(negation, "Not"):
+        condition, inverted = negation.operands[0], not inverted
+    return condition, inverted
 
 
-def _masked_where_not(value: SSAValue, condition: SSAValue) -> float | None:
-    """c if `value` is `c * Cast(Not(condition))`."""
+def _scaled_indicator(value: SSAValue) -> tuple[float, tuple[SSAValue, bool]] | None:
+    """`(c, indicator)` if `value` is their product."""
     node = node_of(value)
     if node is None or not is_node(node, "Mul"):
         return None
     for factor, other in (node.operands, reversed(node.operands)):
-        dead = _cast_from(other)
-        negation = node_of(dead) if dead is not None else None
-        if negation is not None and is_node(negation, "Not") and negation.operands[0] is condition:
-            return scalar(factor)
+        number, indicator = scalar(factor), _indicator(other)
+        if number is not None and indicator is not None:
+            return number, indicator
     return None
 
 
-def _complements(live: SSAValue, other: SSAValue) -> bool:
-    """Whether two inline constants are 1 and 0 where a score lives, 0 and a masking number where it does not."""
+def _complements(live: SSAValue, other: SSAValue, sign: float) -> bool:
+    """Whether two constants are 1 and 0 where a score lives, 0 and (times `sign`) a masking number where it does not."""
+    kept, masked = content_of(live), content_of(other)
+    if kept is not None and masked is not None and kept.kind.data == "factor" and masked.is_causal:
+        if shape_of(live)[-2:] != shape_of(other)[-2:] or masked.masked.value.data * sign > MASKING:
+            return False
+        return (kept.offset, kept.window) == (masked.offset, masked.window)
     ones, bias = constant(live), constant(other)
     if ones is None or bias is None or ones.dtype == np.bool_ or bias.dtype == np.bool_:
         return False
     try:
-        ones, bias = np.broadcast_arrays(ones, bias)
+        ones, bias = np.broadcast_arrays(ones, bias * sign)
     except ValueError:
         return False
     alive = ones == 1

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from xdsl.ir import SSAValue
 
 from lampc.passes.raising.axis_maps import Atom, Layout, LayoutError, atoms_of, resolved
-from lampc.passes.raising.graph import Refusal, is_node, node_of, scalar, shape_of
-from lampc.passes.raising.layout_ops import is_identity, through_layout, through_repeat
+from lampc.passes.raising.graph import Refusal, node_of
+from lampc.passes.raising.layout_ops import through_layout, through_repeat, unchanged
 from lampc.passes.raising.scores import scaled_by_constant
 
 
@@ -46,24 +46,11 @@ def _above(last: Candidate, scales: bool) -> Candidate | None:
         layout = step(node, last.layout)
         if layout is not None:
             return Candidate(node.operands[0], layout, last.factor)
-    if is_identity(node):
-        return Candidate(node.operands[0], last.layout, last.factor)
-    if not scales:
-        return None
-    scaled = scaled_by_constant(node)
-    if scaled is not None:
-        return Candidate(scaled[0], last.layout, last.factor * scaled[1])
-    if is_node(node, "Add"):
-        same = _plus_zero(node.operands[0], node.operands[1], node.results[0])
-        return Candidate(same, last.layout, last.factor) if same is not None else None
-    return None
-
-
-def _plus_zero(left: SSAValue, right: SSAValue, total: SSAValue) -> SSAValue | None:
-    for value, other in ((left, right), (right, left)):
-        if scalar(other) == 0.0 and shape_of(value) == shape_of(total):
-            return value
-    return None
+    same = unchanged(node)
+    if same is not None:
+        return Candidate(same, last.layout, last.factor)
+    scaled = scaled_by_constant(node) if scales else None
+    return Candidate(scaled[0], last.layout, last.factor * scaled[1]) if scaled is not None else None
 
 
 def holding(found: Sequence[Candidate], atoms: Iterable[Atom]) -> list[Candidate]:

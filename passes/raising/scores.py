@@ -20,15 +20,14 @@ from lampc.passes.raising.graph import (
     constant,
     int_attribute,
     integers,
-    integers_attribute,
-    is_absent,
     is_node,
     node_of,
     scalar,
     shape_of,
 )
-from lampc.passes.raising.layout_ops import is_identity, through_layout
+from lampc.passes.raising.layout_ops import through_layout, unchanged
 from lampc.passes.raising.mask_terms import MaskTerm, blend, content_of, selection
+from lampc.passes.raising.softmaxes import reduced_axes, run_over_keys, softmax_of
 
 ScoreOperand = tuple[SSAValue, Layout]
 _WIDE = (f16, bf16, f32, f64)
@@ -73,27 +72,12 @@ def _defining(value: SSAValue, last: NodeOp) -> NodeOp:
     return node
 
 
-def _is_plain_cast(node: NodeOp) -> bool:
-    """A Cast between types wide enough that only rounding differs (FP8 casts quantise: they stay)."""
+def _passed(node: NodeOp) -> SSAValue | None:
+    """The operand of a node that leaves it alone, or casts between types so wide that only rounding differs (FP8 quantises)."""
     ends = (node.operands[0].type, node.results[0].type)
-    return is_node(node, "Cast", "CastLike") and all(is_tensor(t) and t.element_type in _WIDE for t in ends)
-
-
-def _reduced(node: NodeOp, rank: int) -> tuple[int, ...]:
-    """The axes a Reduce node runs over, from its attribute or its second input."""
-    if len(node.operands) > 1 and not is_absent(node.operands[1]):
-        axes = integers(node.operands[1])
-        if axes is None:
-            raise Refusal("its axes are not constant", node)
-        return tuple(sorted(a % rank for a in axes))
-    return tuple(sorted(a % rank for a in integers_attribute(node, "axes", tuple(range(rank)))))
-
-
-def _runs_over_keys(node: NodeOp, axes: tuple[int, ...], layout: Layout, keys: Axis) -> None:
-    """Raise Refusal unless `axes` are exactly the key axis."""
-    run = leaves(atom for a in axes for atom in layout[a])
-    if run != leaves(keys):
-        raise Refusal("it does not run over the keys alone", node)
+    if is_node(node, "Cast", "CastLike") and all(is_tensor(t) and t.element_type in _WIDE for t in ends):
+        return node.operands[0]
+    return unchanged(node)
 
 
 def probabilities(value: SSAValue, layout: Layout, keys: Axis, anchor: NodeOp) -> Scores:
@@ -113,19 +97,16 @@ def probabilities(value: SSAValue, layout: Layout, keys: Axis, anchor: NodeOp) -
             raise Refusal(str(error), node) from error
         if above is not None:
             value, layout, state = node.operands[0], above, state.absorb(node)
-        elif is_identity(node) or _is_plain_cast(node):
-            value, state = node.operands[0], state.absorb(node)
+        elif (same := _passed(node)) is not None:
+            value, state = same, state.absorb(node)
         elif is_node(node, "Where"):
             value, state = _guard(node, state)
         elif is_node(node, "Slice") and state.sink is None and not state.sink_open:
             _drops_last(node, layout, keys)
             value, state = node.operands[0], replace(state.absorb(node), sink_open=True)
-        elif is_node(node, "Softmax"):
-            _softmax_axis(node, layout, keys)
-            return _scores(node.operands[0], layout, state.softmax(node), node)
-        elif is_node(node, "Div"):
-            value, parts = _manual_softmax(node, layout, keys)
-            return _scores(value, layout, state.softmax(*parts), node)
+        elif (softmax := softmax_of(node)) is not None:
+            run_over_keys(softmax.reduction, softmax.axes, layout, keys)
+            return _scores(softmax.source, layout, state.softmax(*softmax.nodes), softmax.nodes[-1])
         elif is_node(node, "LogSoftmax"):
             raise Refusal("logarithms of probabilities weigh the values", node)
         else:
@@ -144,7 +125,7 @@ def _guard(node: NodeOp, state: Scores) -> tuple[SSAValue, Scores]:
     if scalar(filler) != 0.0:
         raise Refusal("a selection on the probabilities that is no guard", node)
     folded, content = constant(condition), content_of(condition)
-    if (folded is not None and not folded.any()) or (content is not None and not content.is_causal and content.is_inverted):
+    if (folded is not None and not folded.any()) or (content is not None and content.allows_all and content.is_inverted):
         return value, state.absorb(node)
     if guard is not None and is_node(guard, "IsNaN") and guard.operands[0] is value:
         return value, state.absorb(node, guard)
@@ -152,7 +133,7 @@ def _guard(node: NodeOp, state: Scores) -> tuple[SSAValue, Scores]:
         maximum = node_of(guard.operands[0])
         if maximum is not None and is_node(maximum, "ReduceMax"):
             rank = len(shape_of(maximum.operands[0]))
-            if _reduced(maximum, rank) == (rank - 1,) and int_attribute(maximum, "keepdims", 1):
+            if reduced_axes(maximum) == (rank - 1,) and int_attribute(maximum, "keepdims", 1):
                 return value, replace(state.absorb(node, guard, maximum), guards=(*state.guards, maximum.operands[0]))
     raise Refusal("a selection on the probabilities that is no guard", node)
 
@@ -171,27 +152,7 @@ def _drops_last(node: NodeOp, layout: Layout, keys: Axis) -> None:
         raise Refusal("a Slice that is not constant", node)
     if len(differing) != 1 or wide[differing[0]] != narrow[differing[0]] + 1 or any(starts):
         raise Refusal("a Slice that does not drop one last column", node)
-    _runs_over_keys(node, (differing[0],), layout, keys)
-
-
-def _softmax_axis(node: NodeOp, layout: Layout, keys: Axis) -> None:
-    rank = len(layout)
-    if node.version.value.data >= 13:
-        axes: tuple[int, ...] = (int_attribute(node, "axis", -1) % rank,)
-    else:  # flattens: all axes from `axis` on are one
-        axes = tuple(range(int_attribute(node, "axis", 1) % rank, rank))
-    _runs_over_keys(node, axes, layout, keys)
-
-
-def _manual_softmax(node: NodeOp, layout: Layout, keys: Axis) -> tuple[SSAValue, tuple[NodeOp, ...]]:
-    """`Exp(x) / ReduceSum(Exp(x))`, a subtracted maximum is met later."""
-    exponential, total = node_of(node.operands[0]), node_of(node.operands[1])
-    if exponential is None or total is None or not is_node(exponential, "Exp") or not is_node(total, "ReduceSum"):
-        raise Refusal("a division on the probabilities that is no softmax", node)
-    if total.operands[0] is not node.operands[0] or not int_attribute(total, "keepdims", 1):
-        raise Refusal("a division on the probabilities that is no softmax", total)
-    _runs_over_keys(total, _reduced(total, len(layout)), layout, keys)
-    return exponential.operands[0], (node, exponential, total)
+    run_over_keys(node, (differing[0],), layout, keys)
 
 
 def _scores(value: SSAValue, layout: Layout, state: Scores, last: NodeOp) -> Scores:
@@ -211,8 +172,8 @@ def _scores(value: SSAValue, layout: Layout, state: Scores, last: NodeOp) -> Sco
             if state.sink_open:
                 raise Refusal("a change of layout between the sink and the softmax", node)
             value, layout, state = node.operands[0], above, state.absorb(node)
-        elif is_identity(node) or _is_plain_cast(node):
-            value, state = node.operands[0], state.absorb(node)
+        elif (same := _passed(node)) is not None:
+            value, state = same, state.absorb(node)
         elif is_node(node, "Concat"):
             value, state = _sink(node, layout, state)
         elif (maximum := _shift(node, layout, state)) is not None:
@@ -274,7 +235,7 @@ def _sink(node: NodeOp, layout: Layout, state: Scores) -> tuple[SSAValue, Scores
     where = int_attribute(node, "axis", 0) % rank
     if not state.sink_open or len(node.operands) != 2:
         raise Refusal("a Concat that is no sink", node)
-    _runs_over_keys(node, (where,), layout, state.keys)
+    run_over_keys(node, (where,), layout, state.keys)
     scores, sink = node.operands
     if shape_of(sink)[where] != 1:
         raise Refusal("a sink of more than one column", node)
@@ -291,7 +252,7 @@ def _shift(node: NodeOp, layout: Layout, state: Scores) -> NodeOp | None:
         return None
     if not int_attribute(maximum, "keepdims", 1) or state.terms or state.softcap is not None or state.factor != 1.0:
         return None
-    _runs_over_keys(maximum, _reduced(maximum, len(layout)), layout, state.keys)
+    run_over_keys(maximum, reduced_axes(maximum), layout, state.keys)
     return maximum
 
 
@@ -347,7 +308,7 @@ def _sum(node: NodeOp, layout: Layout, state: Scores) -> Scores:
         if shape_of(value) != shape_of(node.results[0]):
             continue
         grown = state.absorb(node)
-        blended = blend(node, value, other, layout) if not subtracts and state.factor == 1.0 else None
+        blended = blend(node, value, other, layout, state.factor)
         product = node_of(value)
         if blended is not None and product is not None:
             value, term = blended

@@ -35,7 +35,9 @@ def test_what_is_recognised_says_what_the_array_holds(
     found = classify(np.broadcast_to(plane, (batch, 1, queries, keys)))
     if allowed.any():
         assert found is not None, "every shifted, banded triangle with a live entry is recognised"
-    if found is not None:
+    if found is not None and found.filled is not None:
+        assert not allowed.any() and found.filled == masked
+    elif found is not None:
         np.testing.assert_array_equal(found.allowed(queries, keys), ~allowed if found.is_inverted else allowed)
         assert not (masked is not None and found.is_inverted)
         if found.is_causal and not found.is_inverted:
@@ -52,6 +54,9 @@ def test_common_masks_read_as_expected() -> None:
     assert classify(np.ones((2, 3), np.bool_)) == MaskAttr.none()
     assert classify(np.zeros((2, 3), np.bool_)) == MaskAttr.none(inverted=True)
     assert classify(np.zeros((1, 1, 2, 3), np.float16)) == MaskAttr.none()
+    assert classify(number(lower, 1e4)) == MaskAttr.causal(masked=1e4), "to be subtracted"
+    assert classify(number(~lower, 1.0)) == MaskAttr.factor(), "to be multiplied by"
+    assert classify(np.full((4, 4), LOWEST, np.float32)) == MaskAttr.fill(LOWEST)
 
 
 LOWER = np.tri(6, 6, dtype=np.bool_)
@@ -65,16 +70,15 @@ DIFFERENT = np.stack((LOWER, np.ones((6, 6), np.bool_)))
         LOWER[0],
         HOLE,
         DIFFERENT,
-        number(LOWER, 1.0),
+        np.where(LOWER, LOWEST, np.float32(1e4)),
         np.where(LOWER, 1.0, LOWEST),
-        np.full((4, 4), LOWEST, np.float32),
         np.full((4, 4), np.nan, np.float32),
         LOWER.astype(np.int64),
         np.random.default_rng(0).standard_normal((6, 6)),
         np.empty((0, 4), np.bool_),
         np.array([["a"]], object),
     ],
-    ids=["rank1", "hole", "planes differ", "positive", "ones", "all masked", "nan", "integers", "weights", "empty", "strings"],
+    ids=["rank1", "hole", "planes differ", "no zeros", "ones", "nan", "integers", "weights", "empty", "strings"],
 )
 def test_what_is_no_mask(array: Array) -> None:
     assert classify(array) is None

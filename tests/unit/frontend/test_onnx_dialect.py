@@ -132,6 +132,8 @@ def test_types_map_both_ways(dtype: type[Any]) -> None:
         MaskAttr.causal(),
         MaskAttr.causal(-3, 7, float(np.finfo(np.float32).min)),
         MaskAttr.causal(masked=-1e4),
+        MaskAttr.factor(2, 3),
+        MaskAttr.fill(0.125),
         MaskAttr.causal(masked=-1e16, inverted=True),
     ],
     ids=str,
