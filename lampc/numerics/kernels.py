@@ -195,6 +195,7 @@ def shift_exp(
     *,
     clamp: bool,
     mask: Bools | None = None,
+    out: F32 | None = None,
 ) -> F32:
     """
     Exponentials of shifted logits: s = round(f32(m - y)) to `shift_fmt`, E = round(exp(-s)) to `exp_fmt`; dead: 0.
@@ -203,6 +204,8 @@ def shift_exp(
     formats  both None: FP32, E = f32(exp64(f32(y - m)))
     mask     bool [n, nk]: entries of the other sub-blocks count as dead; None: all take part
     clamp    a negative s becomes 0 (E = 1); without it s keeps its sign, which needs FP32's exponent range
+    out      exponentials [n, keys, rows], contiguous, whose sub-blocks in `mask` are replaced and the others kept; None: an
+             array of its own
 
     Raises ValueError for `clamp=False` with a bounded shift format. lampattention.md §4.6.
     """
@@ -210,7 +213,7 @@ def shift_exp(
         raise ValueError(f"shift format {shift_fmt.name} has no negative values; clamp them")
     with np.errstate(all="ignore"):
         args = (_f32(y), _bools(live, y.shape), _mask(mask, len(y)), _f32(m))
-        return form("stages").shift_exp(*args, shift_fmt, exp_fmt, clamp)
+        return form("stages").shift_exp(*args, shift_fmt, exp_fmt, clamp, out)
 
 
 def row_sum(start: F32, e: F32, live: Bools) -> F32:

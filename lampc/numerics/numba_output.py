@@ -18,9 +18,7 @@ def row_sum(start: F32, e: F32, live: Bools) -> F32:
     return out
 
 
-def update_output(
-    acc: F32, scale: F32, e: F32, live: Bools, values: F32, value_index: Ints, key_start: Ints, out: F32
-) -> F32:
+def update_output(acc: F32, scale: F32, e: F32, live: Bools, values: F32, value_index: Ints, key_start: Ints, out: F32) -> F32:
     """See `lampc.numerics.kernels.update_output`."""
     args = (acc, scale, e, live, values, value_index, key_start, out)
     spread(lambda first, last: _update(first, last, *args), len(e), e.shape[1] * e.shape[2] * acc.shape[2] / _TERMS_PER_NS)

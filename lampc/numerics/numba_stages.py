@@ -38,13 +38,19 @@ def subblock_max(y: F32, live: Bools, nk: int) -> F32:
 
 
 def shift_exp(
-    y: F32, live: Bools, mask: Bools, m: F32, shift_fmt: FloatFormat | None, exp_fmt: FloatFormat | None, clamp: bool
+    y: F32,
+    live: Bools,
+    mask: Bools,
+    m: F32,
+    shift_fmt: FloatFormat | None,
+    exp_fmt: FloatFormat | None,
+    clamp: bool,
+    out: F32 | None,
 ) -> F32:
     """See `lampc.numerics.kernels.shift_exp`."""
-    out = np.empty_like(y)
     bounded = [fmt is not None and fmt.min_exponent != -126 for fmt in (shift_fmt, exp_fmt)]
     if any(bounded) and not (clamp and all(bounded)):
-        return stages.shift_exp(y, live, mask, m, shift_fmt, exp_fmt, clamp)
+        return stages.shift_exp(y, live, mask, m, shift_fmt, exp_fmt, clamp, out)
     if shift_fmt is not None and exp_fmt is not None and all(bounded):
         smallest = np.float32(shift_fmt.min_normal).view(np.int32)
         grid = (
@@ -54,10 +60,24 @@ def shift_exp(
             np.float32(1 / shift_fmt.min_subnormal),
             np.int32(23 - shift_fmt.mantissa_bits),
         )
-        table = _exp_values(shift_fmt, exp_fmt)
-        parts = (y, live, mask, m, grid, table, out)
+        result = np.empty_like(y) if out is None else out
+        parts = (y, live, mask, m, grid, _exp_values(shift_fmt, exp_fmt), out is not None, result)
         spread(lambda first, last: _look_up(first, last, *parts), len(y), y.shape[1] * y.shape[2] / _LOOKED_UP_PER_NS)
-        return out
+        return result
+    return _exponentials(y, live, mask, m, shift_fmt, exp_fmt, clamp, out)
+
+
+def _exponentials(
+    y: F32,
+    live: Bools,
+    mask: Bools,
+    m: F32,
+    shift_fmt: FloatFormat | None,
+    exp_fmt: FloatFormat | None,
+    clamp: bool,
+    out: F32 | None,
+) -> F32:
+    result = np.empty_like(y)
     live = live if mask.all() else merge_blocks(frozen(np.zeros_like(live)), live, mask)
 
     def run(first: int, last: int) -> None:
@@ -72,11 +92,14 @@ def shift_exp(
             with np.errstate(all="ignore"):
                 np.exp(part, out=part)
                 if exp_fmt is None:
-                    out[low:high] = np.where(live[low:high], part, 0)
+                    result[low:high] = np.where(live[low:high], part, 0)
                 else:
-                    _round_exp(low, high, part, live, exp_fmt.mantissa_bits, exp_fmt.max_finite, out)
+                    _round_exp(low, high, part, live, exp_fmt.mantissa_bits, exp_fmt.max_finite, result)
 
     spread(run, len(y), y.shape[1] * y.shape[2] / 0.2)
+    if out is None:
+        return result
+    np.copyto(out, merge_blocks(out, result, mask))
     return out
 
 
@@ -169,7 +192,16 @@ def _repeat_rows(row: F32, count: int, into: F32) -> None:
 
 @kernel
 def _look_up(
-    first: int, last: int, y: F32, live: Bools, mask: Bools, m: F32, grid: tuple[Any, ...], table: F32, out: F32
+    first: int,
+    last: int,
+    y: F32,
+    live: Bools,
+    mask: Bools,
+    m: F32,
+    grid: tuple[Any, ...],
+    table: F32,
+    keep: bool,
+    out: F32,
 ) -> None:
     largest, smallest, factor, per_step, dropped = grid
     offset = np.int32((smallest >> dropped) - (1 << (23 - dropped)))
@@ -185,8 +217,9 @@ def _look_up(
             scores, alive, result = y[a, begin:end].reshape(-1), live[a, begin:end].reshape(-1), out[a, begin:end].reshape(-1)
             size = len(scores)
             if not mask[a, theta]:
-                for r in range(size):
-                    result[r] = 0
+                if not keep:
+                    for r in range(size):
+                        result[r] = 0
                 continue
             # Two loops: the first is arithmetic that vectorises, the second only reads the table.
             for r in range(size):

@@ -14,9 +14,7 @@ def row_sum(start: F32, e: F32, live: Bools) -> F32:
     return total
 
 
-def update_output(
-    acc: F32, scale: F32, e: F32, live: Bools, values: F32, value_index: Ints, key_start: Ints, out: F32
-) -> F32:
+def update_output(acc: F32, scale: F32, e: F32, live: Bools, values: F32, value_index: Ints, key_start: Ints, out: F32) -> F32:
     """See `lampc.numerics.kernels.update_output`."""
     v = gather_rows(values, value_index, key_start, e.shape[1])
     np.multiply(acc, scale[:, :, None], out=out)

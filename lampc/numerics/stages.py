@@ -33,7 +33,14 @@ def is_unsafe(ymax: F32, muh: F32, any_live: Bools, delta: np.float32) -> Bools:
 
 
 def shift_exp(
-    y: F32, live: Bools, mask: Bools, m: F32, shift_fmt: FloatFormat | None, exp_fmt: FloatFormat | None, clamp: bool
+    y: F32,
+    live: Bools,
+    mask: Bools,
+    m: F32,
+    shift_fmt: FloatFormat | None,
+    exp_fmt: FloatFormat | None,
+    clamp: bool,
+    out: F32 | None,
 ) -> F32:
     """See `lampc.numerics.kernels.shift_exp`."""
     s = m[:, None, :] - y
@@ -41,7 +48,11 @@ def shift_exp(
         s = round_to(s, shift_fmt if clamp else replace(shift_fmt, signed=True))
     elif clamp:
         s = np.maximum(s, np.float32(0))
-    return np.where(_inside(live, mask), exp_to(s, exp_fmt), np.float32(0))
+    e: F32 = np.where(_inside(live, mask), exp_to(s, exp_fmt), np.float32(0))
+    if out is None:
+        return e
+    np.copyto(out, merge_blocks(out, e, mask))
+    return out
 
 
 def _inside(live: Bools, mask: Bools) -> Bools:

@@ -1,6 +1,7 @@
 """NumPy semantics of the `lamp` dialect."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from xdsl.interpreter import (
     impl_terminator,
     register_impls,
 )
-from xdsl.ir import Block
+from xdsl.ir import Block, Operation, SSAValue
 
 from lampc.dialects import attn_tiled as tiled
 from lampc.dialects import lamp
@@ -24,6 +25,31 @@ from lampc.targets.numpy.attn_functions import element_format, random_site, shap
 from lampc.targets.numpy.lanes import F32, Bools, Ints, Run, SubBlocks, TileRef
 
 # A mask is bool [lanes, sub-blocks] here; an order int8 [lanes, sub-blocks].
+
+
+@dataclass(frozen=True)
+class Late:
+    """Exponentials that are computed when they are merged into others, in place: they are needed nowhere else."""
+
+    into: Callable[[F32 | None], F32]
+
+
+def _merged_only(op: lamp.ExponentialOp) -> bool:
+    """Whether the result is only merged into other exponentials, in the sub-blocks that it is computed for."""
+    uses = list(op.result.uses)
+    merge = uses[0].operation if len(uses) == 1 else None
+    return isinstance(merge, lamp.MergeOp) and merge.high is op.result and merge.mask is op.mask
+
+
+def _is_last_use(value: SSAValue, op: Operation) -> bool:
+    """Whether no op after `op` reads `value`."""
+    users = {use.operation for use in value.uses} - {op}
+    later = op.next_op
+    while later is not None:
+        if later in users or later.regions:
+            return False
+        later = later.next_op
+    return all(user.parent is op.parent for user in users)
 
 
 def _bits(mask: Bools) -> Any:
@@ -156,7 +182,10 @@ class LampFunctions(InterpreterFunctions):
         clamp = op.above_one.data == "clamp"
         exp_format = element_format(op.result)
         shift_format = op.shift_format.format
-        return (kernels.shift_exp(scores, live, shifted, shift_format, exp_format, clamp=clamp, mask=mask),)
+        late = Late(
+            lambda out: kernels.shift_exp(scores, live, shifted, shift_format, exp_format, clamp=clamp, mask=mask, out=out)
+        )
+        return (late if _merged_only(op) else late.into(None),)
 
     def _count_above_one(self, counts: Ints) -> None:
         step, head = self.run.in_step(), self.run.running().head
@@ -202,11 +231,14 @@ class LampFunctions(InterpreterFunctions):
     @impl(lamp.MergeOp)
     def run_merge(self, interpreter: Interpreter, op: lamp.MergeOp, args: PythonValues) -> PythonValues:
         low: F32 = args[0]
-        high: F32 = args[1]
+        high: F32 | Late = args[1]
         mask: Bools = args[2]
         if low is high or not mask.any():
             return (low,)
-        return (kernels.merge_blocks(low, high, mask),)
+        if not isinstance(high, Late):
+            return (kernels.merge_blocks(low, high, mask),)
+        own = low.flags.writeable and low.flags.c_contiguous and _is_last_use(op.low, op)
+        return (high.into(low if own else low.copy()),)
 
     @impl(lamp.RescaleOp)
     def run_rescale(self, interpreter: Interpreter, op: lamp.RescaleOp, args: PythonValues) -> PythonValues:
