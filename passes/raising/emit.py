@@ -26,7 +26,7 @@ class Emission:
     """Makes the ops of one attention in `host`; `commit` puts them before the anchor and replaces its results."""
 
     def __init__(self, plan: Plan, host: HostNodes):
-        self.plan = plan
+        self.plan = plan.settled()
         self.host = host
         self.element = element_of(plan.anchor.results[0])
 

@@ -1,11 +1,11 @@
 """What a matched attention is raised to: operands with their axis maps, mask terms, attributes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xdsl.ir import SSAValue
 
 from lampc.dialects.onnx import NodeOp
-from lampc.passes.raising.axis_maps import Axis, Layout
+from lampc.passes.raising.axis_maps import Axis, Layout, leaves, resolved
 from lampc.passes.raising.mask_structure import Structure
 from lampc.passes.raising.mask_terms import MaskTerm
 
@@ -17,6 +17,9 @@ class Operand:
     value: SSAValue
     source: Layout
     target: Layout
+
+    def settled(self) -> "Operand":
+        return Operand(self.value, resolved(self.source), resolved(self.target))
 
 
 @dataclass(frozen=True)
@@ -46,3 +49,18 @@ class Plan:
     sinks: Operand | None = None
     softcap: float | None = None
     other_results: tuple[tuple[SSAValue, SSAValue], ...] = ()
+
+    def settled(self) -> "Plan":
+        """The same in unsplit atoms: reading a mask may have split some after the operands were placed."""
+        batch, heads, rows, keys = resolved(self.canonical)
+        return replace(
+            self,
+            query=self.query.settled(),
+            key=self.key.settled(),
+            value=self.value.settled(),
+            output=resolved(self.output),
+            canonical=(batch, heads, rows, keys),
+            value_size=leaves(self.value_size),
+            terms=tuple(replace(term, layout=resolved(term.layout)) for term in self.terms),
+            sinks=self.sinks.settled() if self.sinks else None,
+        )
