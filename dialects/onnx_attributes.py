@@ -347,7 +347,8 @@ class MaskAttr(ParametrizedAttribute):
     or 0; the others are false, or the number `masked` (-inf for a boolean mask). With `inverted` after the numbers a boolean
     mask says the opposite: true where a key is masked. `#onnx.mask<factor, ...>` is a causal mask that scores are multiplied
     by: 1 where allowed, 0 elsewhere. `#onnx.mask<fill, ...>`: every entry is the number `masked`, such as a score that a
-    selection puts in. Source: lampattention.md §4, onnx.md §4.
+    selection puts in. `#onnx.mask<keys, ...>`: entries are 0 or `masked` in any other order (padding, prefixes, blocks), and a
+    finite number leaves a 0 in every row. Source: lampattention.md §4, onnx.md §4.
     """
 
     name = "onnx.mask"
@@ -392,6 +393,12 @@ class MaskAttr(ParametrizedAttribute):
         numbers = (IntegerAttr(0, i64), IntegerAttr(-1, i64), FloatAttr(float(value), f64))
         return MaskAttr(StringAttr("fill"), *numbers, BoolAttr.from_bool(value=False))
 
+    @staticmethod
+    def keys(masked: float) -> MaskAttr:
+        """Keys allowed or masked in no simple order, with a number."""
+        numbers = (IntegerAttr(0, i64), IntegerAttr(-1, i64), FloatAttr(float(masked), f64))
+        return MaskAttr(StringAttr("keys"), *numbers, BoolAttr.from_bool(value=False))
+
     @property
     def is_inverted(self) -> bool:
         """True if true entries are the masked ones."""
@@ -413,7 +420,7 @@ class MaskAttr(ParametrizedAttribute):
         return self.kind.data == "none"
 
     def allowed(self, queries: int, keys: int) -> npt.NDArray[np.bool_]:
-        """The mask as booleans, bool [queries, keys], true = allowed (whether `inverted` or not)."""
+        """What a causal or factor mask, or one that masks nothing, allows: bool [queries, keys] (whether `inverted` or not)."""
         if self.kind.data not in ("causal", "factor"):
             return np.ones((queries, keys), np.bool_)
         last = np.arange(queries)[:, None] + self.offset.value.data
@@ -423,8 +430,8 @@ class MaskAttr(ParametrizedAttribute):
         return allowed & (key > last - window) if window >= 0 else allowed
 
     def verify(self) -> None:
-        if self.kind.data not in ("causal", "none", "factor", "fill"):
-            raise VerifyException(f"a mask is causal, none, factor or fill, not '{self.kind.data}'")
+        if self.kind.data not in ("causal", "none", "factor", "fill", "keys"):
+            raise VerifyException(f"a mask is causal, none, factor, fill or keys, not '{self.kind.data}'")
         if self.window.value.data < -1:
             raise VerifyException(f"window is -1 (no window) or a number of keys, not {self.window.value.data}")
 

@@ -24,12 +24,10 @@ def is_two_valued(array: Array) -> bool:
 
 
 def _allowed(array: Array) -> tuple[npt.NDArray[np.bool_], float] | None:
-    """(allowed entries, value of the others) if the array is true/false, or 0 and one other number."""
-    if array.dtype == np.bool_:
-        return array, float("-inf")
+    """(allowed entries, value of the others) if the array is 0 and one other number."""
     allowed = np.asarray(array == 0)
     others = array[~allowed]
-    if not len(others) or np.any(others != others[0]):
+    if not len(others) or bool(np.any(others != others[0])):
         return None
     return allowed, float(others[0])
 
@@ -61,9 +59,31 @@ def _uniform(planes: npt.NDArray[Any]) -> float | None:
     return float(first) if bool(np.all(planes == first)) else None
 
 
+def _numbers(array: Array) -> MaskAttr | None:
+    """A mask that is added, subtracted or multiplied by."""
+    planes = array.reshape(-1, *array.shape[-2:])
+    value = _uniform(planes)
+    if value is not None:
+        return MaskAttr.fill(value) if value else MaskAttr.none()
+    if array.max() == 1 and bool(np.all((array == 0) | (array == 1))):
+        kept = _triangle(np.asarray(planes[0] == 1), 0.0) if _equal(planes) else None
+        return MaskAttr.factor(kept.offset.value.data, kept.window.value.data) if kept is not None else None
+    read = _allowed(array)
+    if read is None:
+        return None
+    allowed, masked = read
+    found = _triangle(allowed.reshape(planes.shape)[0], masked) if _equal(planes) else None
+    every_row = np.isinf(masked) or bool(allowed.any(axis=-1).all())
+    return found or (MaskAttr.keys(masked) if every_row else None)
+
+
+def _equal(planes: npt.NDArray[Any]) -> bool:
+    return all(np.array_equal(planes[0], other) for other in planes[1:])
+
+
 def classify(array: Array) -> MaskAttr | None:
     """
-    What the last two axes of a constant say if it is a mask, equal for every index before them; else None.
+    What a constant says if it is a mask, in most cases equally for every index before the last two axes; else None.
 
     array  bool, or float with entries 0 and one other number, or one number alone; rank 2 or more
     """
@@ -72,21 +92,15 @@ def classify(array: Array) -> MaskAttr | None:
         return None
     if not is_two_valued(array):
         return None
+    if is_number:
+        return _numbers(array)
     planes = array.reshape(-1, *array.shape[-2:])
-    if is_number and (value := _uniform(planes)) is not None:
-        return MaskAttr.fill(value) if value else MaskAttr.none()
-    plane = planes[0]
-    if any(not np.array_equal(plane, other) for other in planes[1:]):
+    allowed = planes[0]
+    if not _equal(planes):
         return None
-    if is_number and plane.max() == 1 and bool(np.all((plane == 0) | (plane == 1))):
-        factor = _triangle(np.asarray(plane == 1), 0.0)
-        return MaskAttr.factor(factor.offset.value.data, factor.window.value.data) if factor is not None else None
-    read = _allowed(plane)
-    if read is None:
-        return None
-    allowed, masked = read
+    masked = float("-inf")
     found = MaskAttr.none() if allowed.all() else _triangle(allowed, masked)
-    if array.dtype != np.bool_ or (found is not None and found.window.value.data < 0):
+    if found is not None and found.window.value.data < 0:
         return found
     # An upper triangle reads as a band that starts after the diagonal; plainer is that true means masked.
     if not allowed.any():

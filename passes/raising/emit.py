@@ -1,5 +1,7 @@
 """Write a matched attention into the module: rearrangements, the mask as one operand, `attn.attention`."""
 
+from dataclasses import replace
+
 import numpy as np
 from xdsl.dialects.builtin import StringAttr, TensorType, f32, i1
 from xdsl.ir import SSAValue
@@ -11,7 +13,7 @@ from lampc.dialects.onnx import onnx_dtype
 from lampc.passes.raising.axis_maps import Layout, atoms_of, size_of
 from lampc.passes.raising.graph import Refusal, element_of, is_node, node_of, shape_of
 from lampc.passes.raising.host_nodes import HostNodes
-from lampc.passes.raising.mask_terms import MaskTerm
+from lampc.passes.raising.mask_terms import MASKING, MaskTerm, content_of
 from lampc.passes.raising.patterns import pattern_of
 from lampc.passes.raising.plan import Operand, Plan
 
@@ -89,19 +91,42 @@ class Emission:
 
     def _mask(self) -> tuple[SSAValue | None, float | None]:
         """The mask operand and `masked_value`."""
-        terms = self.plan.terms
+        terms = list(self.plan.terms)
         if not terms:
             return None, None
+        if all(self._is_predicate(term) for term in terms):
+            terms = [self._selection(term) for term in terms]
         if all(term.selects and term.masked == terms[0].masked for term in terms):
             masked_value = None if terms[0].masked == -np.inf else LOWEST
             live = [self._live(term) for term in terms]
             if len(terms) == 1:
                 return self._placed(live[0], terms[0].layout), masked_value
-            return self._joined("And", live), masked_value
+            return self._joined("And", live, terms), masked_value
         if len(terms) == 1:
             value = terms[0].value if terms[0].factor == 1.0 else self._additive(terms[0])
             return self._placed(value, terms[0].layout), None
-        return self._joined("Add", [self._additive(term) for term in terms]), None
+        return self._joined("Add", [self._additive(term) for term in terms], terms), None
+
+    def _is_predicate(self, term: MaskTerm) -> bool:
+        """
+        Whether a mask selects with -inf, or is a constant that adds 0 or a masking number and so means a selection.
+
+        A finite number does if it is alone: with another mask it may be all that is left of a row.
+        """
+        if term.selects:
+            return term.masked == -np.inf
+        content = content_of(term.value)
+        if content is None or content.kind.data not in ("keys", "causal"):
+            return False
+        masked = content.masked.value.data * term.factor
+        alone = self.plan.structure is None and len(self.plan.terms) == 1 and not content.is_causal
+        return masked == -np.inf or (masked <= MASKING and alone)
+
+    def _selection(self, term: MaskTerm) -> MaskTerm:
+        if term.selects:
+            return term
+        dead = self.host.node("Cast", [term.value], i1, to=onnx_dtype(i1))
+        return replace(term, value=dead, factor=1.0, selects=True, masked=-np.inf, inverted=True)
 
     def _placed(self, mask: SSAValue, layout: Layout) -> SSAValue:
         """The mask on axes that broadcast from the right to the scores."""
@@ -110,10 +135,10 @@ class Emission:
             return mask
         return self._rearranged(mask, layout, target)
 
-    def _joined(self, op_type: str, values: list[SSAValue]) -> SSAValue:
+    def _joined(self, op_type: str, values: list[SSAValue], terms: list[MaskTerm]) -> SSAValue:
         """Several masks as one, each brought to axes that broadcast from the right."""
         total: SSAValue | None = None
-        for value, term in zip(values, self.plan.terms, strict=True):
+        for value, term in zip(values, terms, strict=True):
             target = self._target(term.layout)
             if term.layout != target[4 - len(term.layout) :]:
                 value = self._on_host(value, term.layout, target)
