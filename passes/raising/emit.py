@@ -119,8 +119,12 @@ class Emission:
         if content is None or content.kind.data not in ("keys", "causal"):
             return False
         masked = content.masked.value.data * term.factor
-        alone = self.plan.structure is None and len(self.plan.terms) == 1 and not content.is_causal
-        return masked == -np.inf or (masked <= MASKING and alone)
+        if masked == -np.inf:
+            return True
+        queries, keys = shape_of(term.value)[-2:]
+        alone = self.plan.structure is None and len(self.plan.terms) == 1
+        every_row = not content.is_causal or bool(content.allowed(queries, keys).any(axis=1).all())
+        return masked <= MASKING and alone and every_row
 
     def _selection(self, term: MaskTerm) -> MaskTerm:
         if term.selects:
