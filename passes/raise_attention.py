@@ -68,8 +68,8 @@ class RaiseAttentionPass(ModulePass):
                     reason = _raise(site, opset)
                     if reason is not None:
                         rejected.append(_record(site, reason))
-                rejected.extend(_record(site, str(site.refusal)) for site in unweighted(function))
                 _erase_unused(function)
+                rejected.extend(_record(site, str(site.refusal)) for site in unweighted(function))
         if rejected:
             op.attributes["attn.rejected"] = ArrayAttr(rejected)
 

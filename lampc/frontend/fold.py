@@ -389,6 +389,7 @@ _OPERATORS: dict[str, Callable[[Inputs, Attributes, int], Array]] = {
     "Or": _elementwise(np.logical_or, 2),
     "Pow": _elementwise(_power, 2),
     "Range": _range,
+    "Reciprocal": _elementwise(np.reciprocal, 1),
     "ReduceMax": _reduce(np.max),
     "ReduceMin": _reduce(np.min),
     "ReduceProd": _reduce(np.prod, empty=True),

@@ -27,8 +27,10 @@ FUSED = (
     "QAttention",
     "SparseAttention",
 )
-_AFTER_SOFTMAX = (*LAYOUT_OPS, "Expand", "Cast", "CastLike", "IsNaN", "Where", "Slice", "Split", "Mul")
+_QUANTISED = ("QuantizeLinear", "DequantizeLinear")
+_AFTER_SOFTMAX = (*LAYOUT_OPS, *_QUANTISED, "Expand", "Cast", "CastLike", "IsNaN", "Where", "Slice", "Split", "Mul")
 _BETWEEN_PRODUCTS = (*LAYOUT_OPS, "Expand", "Cast", "CastLike", "Identity", "Dropout", "Mul", "Div", "Add", "Sub", "Where")
+_WEIGHTS = ("Sigmoid", "Relu", "Elu", "Softplus", "Tanh", "Pow", "Clip", "HardSigmoid")
 
 
 @dataclass(frozen=True)
@@ -151,5 +153,5 @@ def unweighted(function: FuncOp) -> Iterator[Site]:
                 if user in known:
                     reason = Refusal("no softmax between the two products", user)
                     yield Site(first, f"{first.op_type.data}, {user.op_type.data}", refusal=reason)
-                elif user.op_type.data in _BETWEEN_PRODUCTS:
+                elif user.op_type.data in (*_BETWEEN_PRODUCTS, *_WEIGHTS):
                     pending.append(user)

@@ -17,7 +17,6 @@ from lampc.passes.raising.axis_maps import Axis, Layout, LayoutError, atoms_of, 
 from lampc.passes.raising.contraction import contraction_of, is_contraction
 from lampc.passes.raising.graph import (
     Refusal,
-    constant,
     int_attribute,
     integers,
     is_node,
@@ -25,8 +24,9 @@ from lampc.passes.raising.graph import (
     scalar,
     shape_of,
 )
+from lampc.passes.raising.guards import Guard, guard_of
 from lampc.passes.raising.layout_ops import through_layout, unchanged
-from lampc.passes.raising.mask_terms import MaskTerm, blend, content_of, selection
+from lampc.passes.raising.mask_terms import MaskTerm, blend, selection
 from lampc.passes.raising.softmaxes import reduced_axes, run_over_keys, softmax_of
 
 ScoreOperand = tuple[SSAValue, Layout]
@@ -38,8 +38,9 @@ class Scores:
     """
     What lies between the query-key contraction and the probabilities, and the contraction itself once it is reached.
 
-    absorbed  all nodes on the way, down to the product with the values
-    weights   those of them that make probabilities: the softmax and what follows
+    absorbed   all nodes on the way, down to the product with the values
+    weights    those of them that make probabilities: the softmax and what follows
+    sink_open  where a column that a Slice drops was joined to the scores, 0 before or 1 after them, until the Concat is met
     """
 
     keys: Axis
@@ -49,8 +50,8 @@ class Scores:
     factor: float = 1.0
     softcap: float | None = None
     sink: tuple[SSAValue, Layout] | None = None
-    sink_open: bool = False
-    guards: tuple[SSAValue, ...] = ()
+    sink_open: int | None = None
+    guards: tuple[Guard, ...] = ()
     row_factor: ScoreOperand | None = None
     query: ScoreOperand | None = None
     key: ScoreOperand | None = None
@@ -100,10 +101,10 @@ def probabilities(value: SSAValue, layout: Layout, keys: Axis, anchor: NodeOp) -
         elif (same := _passed(node)) is not None:
             value, state = same, state.absorb(node)
         elif is_node(node, "Where"):
-            value, state = _guard(node, state)
-        elif is_node(node, "Slice") and state.sink is None and not state.sink_open:
-            _drops_last(node, layout, keys)
-            value, state = node.operands[0], replace(state.absorb(node), sink_open=True)
+            value, state = _guard(node, layout, state)
+        elif is_node(node, "Slice") and state.sink is None and state.sink_open is None:
+            column = _drops_column(node, layout, keys)
+            value, state = node.operands[0], replace(state.absorb(node), sink_open=column)
         elif (softmax := softmax_of(node)) is not None:
             run_over_keys(softmax.reduction, softmax.axes, layout, keys)
             return _scores(softmax.source, layout, state.softmax(*softmax.nodes), softmax.nodes[-1])
@@ -113,46 +114,44 @@ def probabilities(value: SSAValue, layout: Layout, keys: Axis, anchor: NodeOp) -
             raise Refusal("it lies between the softmax and the values", node)
 
 
-def _guard(node: NodeOp, state: Scores) -> tuple[SSAValue, Scores]:
-    """
-    `Where(dead row, 0, p)`: rows without a live key give zeros, as they do in `attn.attention`.
-
-    A dead row is `IsNaN(p)`, or one where the maximum of a mask is -inf (ONNX's own expansion; compared with
-    the masks in the end), or a constant that says none.
-    """
+def _guard(node: NodeOp, layout: Layout, state: Scores) -> tuple[SSAValue, Scores]:
+    """`Where(dead row, 0, p)`; what the guard looks at is compared with the masks in the end."""
     condition, filler, value = node.operands
-    guard = node_of(condition)
-    if scalar(filler) != 0.0:
+    guard = guard_of(condition, value) if scalar(filler) == 0.0 else None
+    if guard is None:
         raise Refusal("a selection on the probabilities that is no guard", node)
-    folded, content = constant(condition), content_of(condition)
-    if (folded is not None and not folded.any()) or (content is not None and content.allows_all and content.is_inverted):
-        return value, state.absorb(node)
-    if guard is not None and is_node(guard, "IsNaN") and guard.operands[0] is value:
-        return value, state.absorb(node, guard)
-    if guard is not None and is_node(guard, "Equal") and scalar(guard.operands[1]) == -math.inf:
-        maximum = node_of(guard.operands[0])
-        if maximum is not None and is_node(maximum, "ReduceMax"):
-            rank = len(shape_of(maximum.operands[0]))
-            if reduced_axes(maximum) == (rank - 1,) and int_attribute(maximum, "keepdims", 1):
-                return value, replace(state.absorb(node, guard, maximum), guards=(*state.guards, maximum.operands[0]))
-    raise Refusal("a selection on the probabilities that is no guard", node)
+    guards = state.guards
+    if guard.source is not None:
+        run_over_keys(node, (len(layout) - 1,), layout, state.keys)
+        guards = (*guards, guard)
+    return value, replace(state.absorb(node, *guard.nodes), guards=guards)
 
 
-def _drops_last(node: NodeOp, layout: Layout, keys: Axis) -> None:
-    """Check that a Slice keeps all keys and drops the one column after them."""
+def _looks_at_the_scores(guard: Guard, state: Scores) -> bool:
+    """Whether a row that is dead for the guard is dead: it looks at the scores, at some mask of theirs, or at its condition."""
+    if node_of(guard.source) in state.absorbed:
+        return True
+    masks = [(term.value, term.inverted) for term in state.terms if term.factor > 0]
+    return (guard.source, guard.inverted) in masks
+
+
+def _drops_column(node: NodeOp, layout: Layout, keys: Axis) -> int:
+    """Where the column is that a Slice drops beside all keys: 0 before them, 1 after them."""
     if len(node.operands) < 3:
-        raise Refusal("a Slice that does not drop one last column", node)
+        raise Refusal("a Slice that does not drop one column beside the keys", node)
     starts, ends = integers(node.operands[1]), integers(node.operands[2])
     rank = len(layout)
     axes = integers(node.operands[3]) if len(node.operands) > 3 else list(range(rank))
-    steps = integers(node.operands[4]) if len(node.operands) > 4 else [1]
+    steps = integers(node.operands[4]) if len(node.operands) > 4 else [1] * rank
     wide, narrow = shape_of(node.operands[0]), shape_of(node.results[0])
     differing = [i for i in range(rank) if wide[i] != narrow[i]]
     if starts is None or ends is None or axes is None or steps is None or any(s != 1 for s in steps):
         raise Refusal("a Slice that is not constant", node)
-    if len(differing) != 1 or wide[differing[0]] != narrow[differing[0]] + 1 or any(starts):
-        raise Refusal("a Slice that does not drop one last column", node)
+    if len(differing) != 1 or wide[differing[0]] != narrow[differing[0]] + 1:
+        raise Refusal("a Slice that does not drop one column beside the keys", node)
     run_over_keys(node, (differing[0],), layout, keys)
+    first = {axis % rank: start for axis, start in zip(axes, starts, strict=True)}[differing[0]]
+    return 0 if first % wide[differing[0]] == 1 else 1
 
 
 def _scores(value: SSAValue, layout: Layout, state: Scores, last: NodeOp) -> Scores:
@@ -161,7 +160,7 @@ def _scores(value: SSAValue, layout: Layout, state: Scores, last: NodeOp) -> Sco
         node = _defining(value, last)
         last = node
         if is_contraction(node):
-            if state.sink_open:
+            if state.sink_open is not None:
                 raise Refusal("a Slice drops a column that no Concat added", node)
             return _reached(node, layout, state)
         try:
@@ -169,7 +168,7 @@ def _scores(value: SSAValue, layout: Layout, state: Scores, last: NodeOp) -> Sco
         except LayoutError as error:
             raise Refusal(str(error), node) from error
         if above is not None:
-            if state.sink_open:
+            if state.sink_open is not None:
                 raise Refusal("a change of layout between the sink and the softmax", node)
             value, layout, state = node.operands[0], above, state.absorb(node)
         elif (same := _passed(node)) is not None:
@@ -178,7 +177,7 @@ def _scores(value: SSAValue, layout: Layout, state: Scores, last: NodeOp) -> Sco
             value, state = _sink(node, layout, state)
         elif (maximum := _shift(node, layout, state)) is not None:
             value, state = node.operands[0], state.absorb(node, maximum)
-        elif state.sink_open:
+        elif state.sink_open is not None:
             raise Refusal("it lies between the sink and the softmax", node)
         elif (scaled := scaled_by_constant(node)) is not None:
             value, factor = scaled
@@ -219,7 +218,7 @@ def _reached(node: NodeOp, layout: Layout, state: Scores) -> Scores:
     rows_left = not keys or not present[0]
     query, key = sides if rows_left else reversed(sides)
     head = tuple(atom for label in contraction.summed for atom in axes[label])
-    if any(guard not in [term.value for term in state.terms if term.factor > 0] for guard in state.guards):
+    if not all(_looks_at_the_scores(guard, state) for guard in state.guards):
         raise Refusal("a guard of the probabilities looks at another mask than the scores'", node)
     if state.row_factor is not None:
         straight = contraction.left_labels[-2:] == ("m", "c") and len(contraction.left_labels) == len(layout)
@@ -230,17 +229,16 @@ def _reached(node: NodeOp, layout: Layout, state: Scores) -> Scores:
 
 
 def _sink(node: NodeOp, layout: Layout, state: Scores) -> tuple[SSAValue, Scores]:
-    """`Concat(scores, sink)` on the key axis: one extra logit."""
-    rank = len(layout)
-    where = int_attribute(node, "axis", 0) % rank
-    if not state.sink_open or len(node.operands) != 2:
+    """`Concat(scores, sink)` or `Concat(sink, scores)` on the key axis: one extra logit."""
+    where = int_attribute(node, "axis", 0) % len(layout)
+    if state.sink_open is None or len(node.operands) != 2:
         raise Refusal("a Concat that is no sink", node)
     run_over_keys(node, (where,), layout, state.keys)
-    scores, sink = node.operands
+    sink, scores = node.operands[state.sink_open], node.operands[1 - state.sink_open]
     if shape_of(sink)[where] != 1:
         raise Refusal("a sink of more than one column", node)
     narrow = tuple(() if i == where else group for i, group in enumerate(layout))
-    return scores, replace(state.absorb(node), sink=(sink, broadcast(narrow, shape_of(sink))), sink_open=False)
+    return scores, replace(state.absorb(node), sink=(sink, broadcast(narrow, shape_of(sink))), sink_open=None)
 
 
 def _shift(node: NodeOp, layout: Layout, state: Scores) -> NodeOp | None:
@@ -250,7 +248,7 @@ def _shift(node: NodeOp, layout: Layout, state: Scores) -> NodeOp | None:
     maximum = node_of(node.operands[1])
     if maximum is None or not is_node(maximum, "ReduceMax") or maximum.operands[0] is not node.operands[0]:
         return None
-    if not int_attribute(maximum, "keepdims", 1) or state.terms or state.softcap is not None or state.factor != 1.0:
+    if not int_attribute(maximum, "keepdims", 1) or state.terms or state.softcap is not None:
         return None
     run_over_keys(maximum, reduced_axes(maximum), layout, state.keys)
     return maximum
