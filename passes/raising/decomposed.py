@@ -192,9 +192,9 @@ class _Assembly:
 
     def _heads(self, shared: frozenset[Atom]) -> set[Atom]:
         """
-        Which shared atoms are heads: those that some projection keeps in one axis with the head size, else the second of two
-        axes beside rows and sizes, in the products or in a tensor they come from; and what is minor to a head on an axis of the
-        products (copies of it). The rest is batch.
+        Which shared atoms are heads: those that some projection keeps in one axis with the head size, else the last axis but
+        the first beside rows and sizes, in the products or in a tensor they come from; and what is minor to a head on an axis
+        of the products (copies of it). The rest is batch.
         """
         found = self._some_heads(shared)
         for group in self.outer:
@@ -208,8 +208,8 @@ class _Assembly:
         heads = {atom for layout in layouts for group in layout if sizes & set(group) for atom in group} & shared
         if heads:
             return heads
-        if len(self.outer) > 1:
-            return set(self.outer[-1]) & shared
+        if len(self.outer) > 1:  # the first is the batch
+            return next((found for group in reversed(self.outer[1:]) if (found := set(group) & shared)), set())
         inner = {*sizes, *self.rows, *self.keys}
         for layout in layouts:
             beside = [group for group in layout if group and not inner & set(group)]

@@ -35,9 +35,16 @@ class MaskTerm:
     inverted: bool = False
 
 
-def selection(node: NodeOp, layout: Layout, factor: float) -> tuple[SSAValue, MaskTerm]:
+def scores_layout(value: SSAValue, node: NodeOp, layout: Layout) -> Layout | None:
+    """The axis map of an operand that a pointwise node does not broadcast, but for axes of one in front; else None."""
+    extra = len(layout) - len(shape_of(value))
+    wide = shape_of(node.results[0])
+    return layout[extra:] if wide == (*(1,) * extra, *shape_of(value)) else None
+
+
+def selection(node: NodeOp, layout: Layout, factor: float) -> tuple[SSAValue, Layout, MaskTerm]:
     """
-    The score and the mask of `Where(live, score, c)` or `Where(dead, c, score)`; `factor` follows below.
+    The score, its axis map and the mask of `Where(live, score, c)` or `Where(dead, c, score)`; `factor` follows below.
 
     Raises Refusal if c is no masking constant.
     """
@@ -47,12 +54,13 @@ def selection(node: NodeOp, layout: Layout, factor: float) -> tuple[SSAValue, Ma
         masked, inverted, value = scalar(positive), True, negative
     if masked is None:
         raise Refusal("a selection between two tensors", node)
-    if shape_of(value) != shape_of(node.results[0]):
+    above = scores_layout(value, node, layout)
+    if above is None:
         raise Refusal("a selection that broadcasts the scores", node)
     if not _is_masking(masked, factor):
         raise Refusal(f"a selection of {masked:g}, which is no masking constant", node)
     where = broadcast(layout, shape_of(condition))
-    return value, MaskTerm(node, condition, where, 1.0, True, masked * factor, inverted)
+    return value, above, MaskTerm(node, condition, where, 1.0, True, masked * factor, inverted)
 
 
 def _is_masking(constant: float, factor: float) -> bool:

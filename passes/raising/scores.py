@@ -26,7 +26,7 @@ from lampc.passes.raising.graph import (
 )
 from lampc.passes.raising.guards import Guard, guard_of
 from lampc.passes.raising.layout_ops import through_layout, unchanged
-from lampc.passes.raising.mask_terms import MaskTerm, blend, selection
+from lampc.passes.raising.mask_terms import MaskTerm, blend, scores_layout, selection
 from lampc.passes.raising.softmaxes import reduced_axes, run_over_keys, softmax_of
 
 ScoreOperand = tuple[SSAValue, Layout]
@@ -189,8 +189,8 @@ def _scores(value: SSAValue, layout: Layout, state: Scores, last: NodeOp) -> Sco
             _nothing_above(node, state, "a soft-cap")
             value, state = node.operands[0], replace(state.absorb(node), softcap=state.factor, factor=1.0)
         elif is_node(node, "Where"):
-            value, state = _selection(node, layout, state)
-        elif is_node(node, "Add", "Sub"):
+            value, layout, state = _selection(node, layout, state)
+        elif is_node(node, "Add", "Sub", "Sum"):
             return _sum(node, layout, state)
         else:
             raise Refusal("it lies between the query-key product and the softmax", node)
@@ -290,33 +290,35 @@ def _scaled_by_row(node: NodeOp, layout: Layout, state: Scores) -> tuple[SSAValu
     return None
 
 
-def _selection(node: NodeOp, layout: Layout, state: Scores) -> tuple[SSAValue, Scores]:
+def _selection(node: NodeOp, layout: Layout, state: Scores) -> tuple[SSAValue, Layout, Scores]:
     _nothing_above(node, state, "a mask")
-    value, term = selection(node, layout, state.factor)
-    return value, replace(state.absorb(node), terms=(*state.terms, term))
+    value, above, term = selection(node, layout, state.factor)
+    return value, above, replace(state.absorb(node), terms=(*state.terms, term))
 
 
 def _sum(node: NodeOp, layout: Layout, state: Scores) -> Scores:
-    """`score + mask` in either order, `score - mask`; both operands are tried as the score."""
+    """`score + mask` (and more masks) in any order, `score - mask`; every operand is tried as the score."""
     _nothing_above(node, state, "a mask")
     subtracts = is_node(node, "Sub")
-    pairs = [tuple(node.operands)] if subtracts else [tuple(node.operands), tuple(reversed(node.operands))]
     failures: list[Refusal] = []
-    for value, other in pairs:
-        if shape_of(value) != shape_of(node.results[0]):
+    for index, value in enumerate(node.operands[:1] if subtracts else node.operands):
+        above = scores_layout(value, node, layout)
+        if above is None:
             continue
-        grown = state.absorb(node)
-        blended = blend(node, value, other, layout, state.factor)
-        product = node_of(value)
-        if blended is not None and product is not None:
-            value, term = blended
-            grown = replace(grown.absorb(product), terms=(*state.terms, term))
-        elif scalar(other) != 0.0:
-            factor = -state.factor if subtracts else state.factor
-            term = MaskTerm(node, other, broadcast(layout, shape_of(other)), factor)
-            grown = replace(grown, terms=(*state.terms, term))
+        others = [other for i, other in enumerate(node.operands) if i != index]
         try:
-            return _scores(value, layout, grown, node)
+            grown = state.absorb(node)
+            blended = blend(node, value, others[0], layout, state.factor) if len(others) == 1 else None
+            product = node_of(value)
+            if blended is not None and product is not None:
+                value, term = blended
+                above = layout
+                grown = replace(grown.absorb(product), terms=(*state.terms, term))
+            else:
+                factor = -state.factor if subtracts else state.factor
+                added = [MaskTerm(node, other, broadcast(layout, shape_of(other)), factor) for other in others]
+                grown = replace(grown, terms=(*state.terms, *added))
+            return _scores(value, above, grown, node)
         except Refusal as refusal:
             failures.append(refusal)
     if not failures:
