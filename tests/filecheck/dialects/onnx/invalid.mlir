@@ -76,7 +76,7 @@
 // -----
 
 %c = onnx.constant "c" dense<true> {content = #onnx.mask<diagonal, offset = 0, window = -1, masked = -inf>} : tensor<4x4xi1>
-// CHECK: a mask is causal or none, not 'diagonal'
+// CHECK: a mask is causal, none, factor, fill or keys, not 'diagonal'
 
 // -----
 
