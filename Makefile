@@ -1,7 +1,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-exhaustive lint typecheck unit lit bench docs clean
+.PHONY: help demo test test-exhaustive lint typecheck unit lit conformance bench docs clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -67,6 +67,9 @@ unit: $(DEV)  ## Unit and model tests (pytest)
 
 lit: $(DEV)  ## IR tests (lit and filecheck)
 	@$(BIN)/lit --order=lexical -sv --no-progress-bar tests/filecheck
+
+conformance: $(DEV)  ## Count what is recognised: ONNX's suite, and the corpus at CORPUS (WRITE=1: into the pages too)
+	@$(BIN)/python -m tests.conformance $(if $(WRITE),--write-docs)
 
 bench: $(DEV)  ## Speed of compiler and simulators
 	@$(BIN)/python -m benchmarks

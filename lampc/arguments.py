@@ -21,6 +21,7 @@ examples:
   lampc model.onnx --target numpy --inputs inputs.npz      accuracy and recompute statistics
   lampc model.onnx --target accel --inputs inputs.npz      the same, and cycles against FlashAttention-2
   lampc model.onnx --target numpy --dim batch=1 --dim seq=512 --policy fp32 --check
+  lampc model.onnx --explain                               which attentions it has, what is not recognised and why
   lampc model.onnx --target accel --emit lamp              print the IR in which every format is explicit
   lampc model.onnx --target accel --report - -q            JSON on stdout
 
@@ -42,6 +43,7 @@ class Arguments:
     atol: float
     max_error: float | None
     print_pipeline: bool
+    explain: bool
     quiet: bool
     verbose: bool
 
@@ -89,9 +91,7 @@ def build_parser() -> argparse.ArgumentParser:
     """The parser of `lampc`; its help is the reference of the options."""
     parser = _Parser("lampc", description=DESCRIPTION, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path, help="the ONNX file")
-    parser.add_argument(
-        "--target", choices=("numpy", "accel"), required=True, help="numpy interprets; accel runs and times a program"
-    )
+    parser.add_argument("--target", choices=("numpy", "accel"), help="numpy interprets; accel runs and times a program")
     parser.add_argument("--version", action="version", version=f"lampc {__version__}")
     _add_data(parser.add_argument_group("data"))
     _add_scheme(parser.add_argument_group("scheme (docs/lampattention.md section 5)"))
@@ -215,6 +215,11 @@ def _add_results(group: Any) -> None:
     )
     group.add_argument("--no-compare", action="store_true", help="do not run onnxruntime on the unmodified model")
     group.add_argument("--perplexity", action="store_true", help="next-token perplexity of the logits on the token ids")
+    group.add_argument(
+        "--explain",
+        action="store_true",
+        help="only list what looks like attention: raised as what, or where matching stopped and why (needs no --target)",
+    )
     group.add_argument("--compile-only", action="store_true", help="write the IR and stop")
     group.add_argument("--pipeline", metavar="STR", help="run this pass pipeline instead")
     group.add_argument("--print-pipeline", action="store_true", help="print the pass pipeline and stop")
@@ -226,7 +231,15 @@ def _add_results(group: Any) -> None:
 def parse_arguments(words: Sequence[str]) -> Arguments:
     """Read a command line. Raises UsageError, and SystemExit(0) after --help or --version."""
     parsed = build_parser().parse_args(words)
+    if parsed.target is None:
+        if not parsed.explain:
+            raise UsageError("the following arguments are required: --target")
+        parsed.target = "numpy"
     options = _options(parsed)
+    if parsed.explain and (parsed.emit or parsed.check or parsed.outputs):
+        raise UsageError(
+            "--explain compiles and runs nothing, so --emit, --check and --outputs have nothing to do; leave them out"
+        )
     if parsed.check and parsed.no_compare:
         raise UsageError("--check needs the comparison that --no-compare leaves out")
     if options.policy == "host" and parsed.target != "numpy":
@@ -244,6 +257,7 @@ def parse_arguments(words: Sequence[str]) -> Arguments:
         atol=parsed.atol,
         max_error=parsed.max_error,
         print_pipeline=parsed.print_pipeline,
+        explain=parsed.explain,
         quiet=parsed.quiet,
         verbose=parsed.verbose,
     )

@@ -55,6 +55,8 @@ def _run(arguments: Arguments) -> int:
     from lampc import driver, output
 
     progress = output.progress(arguments)
+    if arguments.explain:
+        return output.explain(arguments, progress)
     try:
         output.check_places(arguments)
         compiled = driver.compile_model(arguments.request, progress)

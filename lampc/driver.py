@@ -103,6 +103,30 @@ class Result:
     accuracy: Accuracy | None
 
 
+@dataclass(frozen=True)
+class Opened:
+    """
+    A model with its dimensions bound.
+
+    given      arrays from --inputs and --value
+    synthetic  there was no --inputs
+    """
+
+    model: Model
+    binding: Binding
+    given: dict[str, Array]
+    synthetic: bool
+
+
+def open_model(request: Request) -> Opened:
+    """Read the model and what the request says of its inputs. Raises LampcError."""
+    model = load_model(request.model, external_data_dir=request.external_data_dir)
+    arrays = _file_inputs(request, model)
+    binding = bind_dims(model, request.dims, request.shapes, arrays)
+    given = {**(arrays or {}), **filled_inputs(model, binding.shapes, request.values)}
+    return Opened(model, binding, given, arrays is None)
+
+
 def compile_model(request: Request, progress: Progress) -> Compiled:
     """
     Open the model, bind its dimensions, import it and run the pipeline.
@@ -111,11 +135,8 @@ def compile_model(request: Request, progress: Progress) -> Compiled:
     """
     timer = Timer()
     progress("reading the model")
-    model = load_model(request.model, external_data_dir=request.external_data_dir)
-    given = _file_inputs(request, model)
-    binding = bind_dims(model, request.dims, request.shapes, given)
-    synthetic = given is None
-    given = {**(given or {}), **filled_inputs(model, binding.shapes, request.values)}
+    opened = open_model(request)
+    model, binding, given, synthetic = opened.model, opened.binding, opened.given, opened.synthetic
     inputs = {**synthetic_inputs(model, binding.shapes, request.seed), **given} if synthetic else given
     timer.lap("open")
     progress("importing the graph")

@@ -33,6 +33,10 @@ def progress(arguments: Arguments) -> Callable[[str], None]:
 def check_places(arguments: Arguments) -> None:
     """See before the work starts that results can be written. Raises InputError."""
     check_folder(arguments.folder)
+    _check_files(arguments)
+
+
+def _check_files(arguments: Arguments) -> None:
     for text in (arguments.outputs, arguments.report if arguments.report != "-" else None):
         if text is None:
             continue
@@ -42,6 +46,25 @@ def check_places(arguments: Arguments) -> None:
             raise InputError("it is a folder; name a file", file=printable(str(path)))
         if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
             raise InputError("its folder does not exist or cannot be written to", file=printable(str(path)))
+
+
+def explain(arguments: Arguments, progress: Callable[[str], None]) -> int:
+    """Do what --explain asks for. Raises LampcError."""
+    from lampc import explain
+
+    try:
+        _check_files(arguments)
+        explanation = explain.explain(arguments.request, progress)
+    finally:
+        progress("")
+    text = json.dumps(explanation.to_json(), indent=1) + "\n"
+    if arguments.report == "-":
+        sys.stdout.write(text)
+    elif arguments.report is not None:
+        write_file(Path(arguments.report), text.encode())
+    if not arguments.quiet:
+        (sys.stderr if arguments.report == "-" else sys.stdout).write(explain.render(explanation))
+    return 0
 
 
 def check_emit(arguments: Arguments, compiled: Compiled) -> None:
