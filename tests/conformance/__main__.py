@@ -79,7 +79,8 @@ def versions() -> str:
 
 def page(results: dict[str, list[Outcome]]) -> str:
     """docs/conformance.md."""
-    limits = f"{cases.TOLERANCE:g} of its largest value ({cases.HALF_TOLERANCE:g} where there is FP16, {cases.NARROW_TOLERANCE:g} bf16)"
+    narrow = f"{cases.HALF_TOLERANCE:g} where there is FP16, {cases.NARROW_TOLERANCE:g} bf16"
+    limits = f"{cases.TOLERANCE:g} of its largest value ({narrow})"
     return f"""# Conformance
 
 Written by `{COMMAND} WRITE=1` with {versions()}; do not edit.

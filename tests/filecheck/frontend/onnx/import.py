@@ -32,7 +32,8 @@ Path(sys.argv[1]).write_bytes(made.SerializeToString())
 # CHECK:      builtin.module attributes {onnx.model = "import.py.tmp.onnx", onnx.opset = {ai.onnx = 23 : i64}} {
 # CHECK-NEXT:   func.func @main(%x: tensor<1x40x64xf32> {onnx.name = "x"} loc(unknown))
 # CHECK-SAME:     -> (tensor<1x40x64xf32> {onnx.name = "p"}) {
-# CHECK-NEXT:     %w = onnx.initializer "w" {sha256 = "{{[0-9a-f]+}}", content = #onnx.mask<fill, {{.*}}masked = 1.0>} : tensor<64x64xf32> loc("w"
+# CHECK-NEXT:     %w = onnx.initializer "w" {sha256 = "{{[0-9a-f]+}}", content = #onnx.mask<fill, {{.*}}masked = 1.0>}
+# CHECK-SAME:       : tensor<64x64xf32> loc("w"
 # CHECK-NEXT:     %q = onnx.node "MatMul"(%x, %w) version 13 names ["q"]
 # CHECK-SAME:       : (tensor<1x40x64xf32>, tensor<64x64xf32>) -> tensor<1x40x64xf32> loc("node_q"
 # CHECK-NEXT:     %allowed = onnx.initializer "allowed"
