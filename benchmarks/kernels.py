@@ -202,9 +202,7 @@ def main() -> None:
     threads.set_threads(None)
     steps, call = through_ml_dtypes()
     speed = steps / min(seconds(call) for _ in range(TURNS)) / 1e9
-    print(
-        f"{'e4m3 through ml_dtypes, a tile at a time':40}{speed:10.3f}; the first row is {e4m3 / speed:.0f} x as fast"
-    )
+    print(f"{'e4m3 through ml_dtypes, a tile at a time':40}{speed:10.3f}; the first row is {e4m3 / speed:.0f} x as fast")
 
 
 def measure(row: Work, ceiling: Ceiling) -> tuple[float, float, float, float | None]:

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 from lampc import __version__
 from lampc.errors import UsageError
+from lampc.frontend.limits import Limits, budgets
 from lampc.options import BASELINES, POLICIES, PRESETS, Options
 
 EMIT = ("onnx", "attn", "tiled", "lamp", "accel", "asm")
@@ -117,6 +118,15 @@ def _add_data(group: Any) -> None:
         help="fill an input with one value, such as use_cache_branch=true; the branch that it chooses is compiled (repeatable)",
     )
     group.add_argument("--external-data-dir", type=Path, metavar="DIR", help="also look for external weights here")
+    group.add_argument(
+        "--limit",
+        action="append",
+        default=[],
+        metavar="BUDGET=N",
+        help="what a model may ask for before it is refused: "
+        + ", ".join(f"{name} ({number})" for name, number in budgets().items())
+        + " (repeatable; docs/onnx.md section 6)",
+    )
     group.add_argument("--outputs", type=Path, metavar="F.npz", help="write the graph outputs")
     group.add_argument(
         "--threads", type=_count(1, 1024), metavar="N", help="for onnxruntime and the kernels; default: all cores"
@@ -312,6 +322,7 @@ def _request(parsed: argparse.Namespace, options: Options) -> Any:
         seed=parsed.seed,
         threads=parsed.threads,
         external_data_dir=parsed.external_data_dir,
+        limits=Limits().changed(parsed.limit),
         machines=machines,
         baselines=baselines,
         compile_only=parsed.compile_only,

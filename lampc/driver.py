@@ -20,6 +20,7 @@ from lampc.errors import InputError, LampcError
 from lampc.frontend.dims import Binding, bind_dims
 from lampc.frontend.importer import import_model
 from lampc.frontend.inputs import filled_inputs, load_inputs, synthetic_inputs
+from lampc.frontend.limits import Limits
 from lampc.frontend.model import Model, load_model
 from lampc.memory import check_memory, physical_memory
 from lampc.numerics import threads
@@ -47,6 +48,7 @@ class Request:
     seed: int = 0
     threads: int | None = None
     external_data_dir: Path | None = None
+    limits: Limits = field(default_factory=Limits)
     machines: tuple[Machine, ...] = ()
     baselines: tuple[str, ...] = ()
     compile_only: bool = False
@@ -120,7 +122,7 @@ class Opened:
 
 def open_model(request: Request) -> Opened:
     """Read the model and what the request says of its inputs. Raises LampcError."""
-    model = load_model(request.model, external_data_dir=request.external_data_dir)
+    model = load_model(request.model, external_data_dir=request.external_data_dir, limits=request.limits)
     arrays = _file_inputs(request, model)
     binding = bind_dims(model, request.dims, request.shapes, arrays)
     given = {**(arrays or {}), **filled_inputs(model, binding.shapes, request.values)}

@@ -14,7 +14,7 @@ from onnx import FunctionProto, ModelProto, NodeProto, inliner
 from lampc.dialects.onnx import schema_of
 from lampc.errors import ModelError, printable
 from lampc.frontend.graphs import check_function
-from lampc.frontend.limits import Limits
+from lampc.frontend.limits import Limits, raise_it
 from lampc.frontend.names import all_nodes, node_label, subgraphs
 
 _ANY_VERSION = 2**31 - 1
@@ -132,7 +132,7 @@ def inline_functions(model: ModelProto, limits: Limits) -> ModelProto:
     total = len(main_nodes) + sum(sizes[key] for key in _calls(main_nodes, functions))
     if total > limits.nodes:
         raise ModelError(
-            f"its functions inline to more than {limits.nodes} nodes; the model is hostile or must be split",
+            f"its functions inline to more than {limits.nodes} nodes; {raise_it('nodes')}",
             code="E-FUNC-BUDGET",
         )
     for function in functions.values():

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, MutableSequence, Sequence
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 
 from lampc.errors import ModelError, printable
-from lampc.frontend.limits import Limits
+from lampc.frontend.limits import Limits, raise_it
 from lampc.frontend.names import node_label, subgraphs
 
 
@@ -24,11 +24,14 @@ def check_size(model: ModelProto, limits: Limits) -> None:
     while stack:
         nodes, depth = stack.pop()
         if depth > limits.nesting:
-            raise ModelError(f"subgraphs are nested deeper than {limits.nesting}; flatten the model", code="E-NESTING")
+            raise ModelError(
+                f"subgraphs are nested deeper than {limits.nesting}; flatten the model, or {raise_it('nesting')}",
+                code="E-NESTING",
+            )
         for node in nodes:
             total += 1
             if total > limits.nodes:
-                raise ModelError(f"it has more than {limits.nodes} nodes; split the model", code="E-NODE-BUDGET")
+                raise ModelError(f"it has more than {limits.nodes} nodes; {raise_it('nodes')}", code="E-NODE-BUDGET")
             stack.extend((graph.node, depth + 1) for _, graph in subgraphs(node))
 
 

@@ -43,6 +43,7 @@ from lampc.frontend.contrib import contrib_types
 from lampc.frontend.dims import Binding
 from lampc.frontend.fold import FOLDABLE, CannotFold, fold
 from lampc.frontend.inference import check_values, infer_types, with_declared
+from lampc.frontend.limits import raise_it
 from lampc.frontend.masks import classify, is_two_valued
 from lampc.frontend.model import Model
 from lampc.frontend.names import cleaned, node_label, subgraphs
@@ -266,7 +267,7 @@ class _Importer:
             count += element_count(shape)
         if count > self.limits.host_elements:
             raise ModelError(
-                f"it makes a constant of {count} elements; at most {self.limits.host_elements} are allowed",
+                f"it makes a constant of {count} elements, more than {self.limits.host_elements}; {raise_it('host_elements')}",
                 where=node_label(node),
                 code="E-FOLD-BUDGET",
             )
@@ -319,7 +320,7 @@ class _Importer:
         trips = self.constant(node.input[0], scope) if node.input and node.input[0] else None
         if trips is not None and trips.size == 1 and int(trips.reshape(())) > self.limits.loop_iterations:
             raise ModelError(
-                f"it runs {int(trips.reshape(()))} times; at most {self.limits.loop_iterations} are allowed",
+                f"its trip count is above {self.limits.loop_iterations}; {raise_it('loop_iterations')}",
                 where=node_label(node),
                 code="E-UNSUPPORTED(Loop)",
             )

@@ -1,6 +1,16 @@
 """How much a model may ask for before it is refused: every budget of the frontend in one place."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+
+from lampc.errors import UsageError
+
+_FIXED = ("model_bytes", "rank", "inline_elements")
+"""Limits of protobuf and NumPy, and a matter of speed: nothing for a user to raise."""
+
+
+def raise_it(name: str) -> str:
+    """What an error about a budget advises."""
+    return f"for a model you trust, raise it with --limit {name}=N"
 
 
 @dataclass(frozen=True)
@@ -34,3 +44,20 @@ class Limits:
     fold_weight: int = 2**16
     host_elements: int = 2**31
     loop_iterations: int = 1_000_000
+
+    def changed(self, words: list[str]) -> "Limits":
+        """The same with budgets replaced, each given as NAME=N. Raises UsageError."""
+        limits = self
+        for word in words:
+            name, _, number = word.partition("=")
+            if name not in budgets():
+                raise UsageError(f"--limit {word}: no budget is called '{name}'; there are {', '.join(budgets())}")
+            if not (number.isascii() and number.isdigit() and 1 <= len(number) <= 18 and int(number) > 0):
+                raise UsageError(f"--limit {word}: give a whole number above 0")
+            limits = replace(limits, **{name: int(number)})
+        return limits
+
+
+def budgets() -> dict[str, int]:
+    """Name and default of every budget that a user may change."""
+    return {field.name: getattr(Limits(), field.name) for field in fields(Limits) if field.name not in _FIXED}

@@ -27,7 +27,7 @@ from lampc.frontend.constants import Constants
 from lampc.frontend.external import ExternalData
 from lampc.frontend.functions import inline_functions
 from lampc.frontend.graphs import check_graph, check_size
-from lampc.frontend.limits import Limits
+from lampc.frontend.limits import Limits, raise_it
 from lampc.frontend.names import all_graphs, all_nodes, node_label, sanitise, subgraphs
 from lampc.frontend.operators import check_nodes, check_versions
 from lampc.frontend.tensors import check_tensor, densify, is_external, strip, tensor_array, tensor_dtype, to_proto
@@ -176,7 +176,8 @@ def _embed(proto: ModelProto, external: ExternalData, limits: Limits) -> None:
         where = external.locate(tensor, what, limits)
         if where.length > limits.embedded_bytes:
             raise ModelError(
-                f"external data of {where.length} bytes inside a node or subgraph; make it an initializer of the main graph",
+                f"external data of {where.length} bytes inside a node or subgraph, more than {limits.embedded_bytes}; "
+                f"make it an initializer of the main graph, or {raise_it('embedded_bytes')}",
                 where=what,
                 code="E-UNSUPPORTED",
             )

@@ -16,7 +16,7 @@ from onnx import SparseTensorProto, TensorProto, numpy_helper
 from lampc.dialects.onnx import element_type, numpy_dtype
 from lampc.dialects.onnx_attributes import Array
 from lampc.errors import ModelError
-from lampc.frontend.limits import Limits
+from lampc.frontend.limits import Limits, raise_it
 
 _PACKED_BITS = {TensorProto.INT4: 4, TensorProto.UINT4: 4, TensorProto.FLOAT4E2M1: 4}
 _INT32_FIELD = frozenset(
@@ -205,7 +205,8 @@ def densify(sparse: SparseTensorProto, what: str, limits: Limits) -> Array:
         raise tensor_error(what, f"values must have one dimension, not {values.ndim}", "E-SPARSE-INDEX")
     count = check_dims(sparse.dims, values.dtype.itemsize, what, limits)
     if count > limits.dense_elements:
-        raise tensor_error(what, f"sparse initializers up to {limits.dense_elements} elements are supported", "E-UNSUPPORTED")
+        message = f"a sparse initializer has at most {limits.dense_elements} elements; {raise_it('dense_elements')}"
+        raise tensor_error(what, message, "E-UNSUPPORTED")
     linear = _check_indices(indices, sparse.dims, len(values), what)
     dense = np.zeros(count, values.dtype)
     dense[linear] = values

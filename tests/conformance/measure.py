@@ -1,7 +1,8 @@
-"""`lampc MODEL --explain` in a process of its own, and on stdout the memory that it took: for hostile models."""
+"""`lampc MODEL --explain` in a process of its own, and on stdout the memory and processor time it took: for hostile models."""
 
 import json
 import sys
+import time
 
 from lampc import cli
 from tests.conformance.cases import peak_bytes
@@ -14,7 +15,7 @@ def main(words: list[str]) -> int:
         cli.main([*words, "--explain", "--quiet"] if words else ["--version"])
     except SystemExit as stop:
         status = int(stop.code or 0)
-    print("\n" + json.dumps({"bytes": peak_bytes()}))
+    print("\n" + json.dumps({"bytes": peak_bytes(), "seconds": time.process_time()}))
     return status
 
 

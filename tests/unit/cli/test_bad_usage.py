@@ -8,6 +8,8 @@ import pytest
 from tests.unit.cli.conftest import Lampc
 
 BAD_OPTIONS: list[tuple[list[str], str]] = [
+    (["--limit", "patience=3"], "no budget is called 'patience'; there are nodes, nesting"),
+    (["--limit", "nodes=0"], "give a whole number above 0"),
     (["--delta", "-1"], "--delta -1.0: the margin of stage 1 is finite and not negative"),
     (["--delta", "nan"], "--delta nan"),
     (["--tau", "-0.5"], "--tau -0.5: the threshold of stage 2"),
@@ -138,3 +140,9 @@ def test_an_internal_error_says_how_to_report_it(lampc: Lampc, tiny: Path, monke
     assert (seen.code, seen.err.count("\n")) == (70, 1)
     assert "internal error: RuntimeError: the moon is full; please report it" in seen.err
     assert f"lampc {tiny} --target numpy" in seen.err and "--traceback" in seen.err
+
+
+def test_a_budget_is_an_option_and_its_error_says_so(lampc: Lampc, tiny: Path):
+    refused = lampc(tiny, "--explain", "--dim", "batch=1", "--dim", "seq=8", "--limit", "nodes=3")
+    assert refused.code == 1 and "--limit nodes=N" in refused.err and refused.err.count("\n") == 1
+    assert lampc(tiny, "--explain", "--dim", "batch=1", "--dim", "seq=8", "--limit", "nodes=5").code == 0
