@@ -35,6 +35,8 @@ from xdsl.traits import IsTerminator, Pure
 from xdsl.utils.exceptions import VerifyException
 from xdsl.utils.hints import isa
 
+from lampc.numerics.sets import MAX_SUB_BLOCKS
+
 ORDERS = ("forward", "reverse", "sink-first")
 LANE_COUNTS = ("batch", "heads", "group", "blocks", "warps", "rows")
 
@@ -425,8 +427,8 @@ class TileLoopOp(IRDLOperation):
     def verify_(self) -> None:
         if self.order.data not in ORDERS:
             raise VerifyException(f"order must be one of {', '.join(ORDERS)}, got {self.order.data!r}")
-        if not 1 <= self.sub_blocks.value.data <= 8:
-            raise VerifyException("a key tile has 1 to 8 sub-blocks")
+        if not 1 <= self.sub_blocks.value.data <= MAX_SUB_BLOCKS:
+            raise VerifyException(f"a key tile has 1 to {MAX_SUB_BLOCKS} sub-blocks")
         state = [value.type for value in self.initial]
         if list(self.body.block.arg_types) != [IndexType(), *state]:
             raise VerifyException("the body takes the tile index and the carried state")

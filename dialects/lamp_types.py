@@ -11,6 +11,7 @@ from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
 from lampc.numerics.formats import FORMATS, FloatFormat
+from lampc.numerics.sets import MAX_SUB_BLOCKS
 
 
 def _parse_layout(name: str) -> tuple[bool, int, int] | None:
@@ -162,5 +163,5 @@ def _print_sub_blocks(printer: Printer, count: IntAttr) -> None:
 
 
 def _verify_sub_blocks(count: IntAttr) -> None:
-    if not 1 <= count.data <= 8:
-        raise VerifyException("a key tile has 1 to 8 sub-blocks (stage 2 enumerates every mask of them)")
+    if not 1 <= count.data <= MAX_SUB_BLOCKS:
+        raise VerifyException(f"a key tile has 1 to {MAX_SUB_BLOCKS} sub-blocks (stage 2 enumerates every mask of them)")

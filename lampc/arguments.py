@@ -163,7 +163,7 @@ def _add_scheme(group: Any) -> None:
     group.add_argument("--bq", type=_count(1, 64), default=default.bq, metavar="N", help="query rows of a warp; default 16")
     group.add_argument("--nq", type=_count(1, 64), metavar="N", help="warps of a thread block; default 128/bq")
     group.add_argument("--bk", type=_count(1, 256), default=default.bk, metavar="N", help="keys of a sub-block; default 16")
-    group.add_argument("--nk", type=_count(1, 8), default=default.nk, metavar="N", help="sub-blocks of a key tile; default 4")
+    group.add_argument("--nk", type=_count(1, 16), default=default.nk, metavar="N", help="sub-blocks of a key tile; default 4")
     group.add_argument(
         "--kv-order", choices=("forward", "reverse", "sink-first"), default="forward", help="order of the key tiles"
     )

@@ -27,6 +27,7 @@ from lampc.dialects import attn_tiled as tiled
 from lampc.dialects.attn import AttentionOp, RearrangeOp
 from lampc.errors import UsageError
 from lampc.ir import Emitter, tensor_shape
+from lampc.numerics.sets import MAX_SUB_BLOCKS
 
 _ELEMENTS: dict[str, Attribute] = {
     "f32": Float32Type(),
@@ -89,7 +90,12 @@ class TileAttentionPass(ModulePass):
     mask_threshold: float = -1.0e4
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for name, value, most in (("bq", self.bq, 64), ("nq", self.nq, 64), ("bk", self.bk, 256), ("nk", self.nk, 8)):
+        for name, value, most in (
+            ("bq", self.bq, 64),
+            ("nq", self.nq, 64),
+            ("bk", self.bk, 256),
+            ("nk", self.nk, MAX_SUB_BLOCKS),
+        ):
             if not 1 <= value <= most:
                 note = " (stage 2 enumerates the 2^nk masks of a tile)" if name == "nk" else ""
                 raise UsageError(f"option {name}={value}: must be from 1 to {most}{note}")

@@ -18,6 +18,7 @@ from lampc.numerics.exponentials import exp_to
 from lampc.numerics.formats import FloatFormat
 from lampc.numerics.philox import RandomSite
 from lampc.numerics.rounding import Rounding, round_in_place, round_to, truncate
+from lampc.numerics.sets import MAX_SUB_BLOCKS, Sets
 
 Tie: TypeAlias = Literal["slack", "first"]
 
@@ -234,20 +235,22 @@ def stage2_weights(omegah: F32, e: F32, live: Bools, nk: int) -> F32:
         return form("stages").stage2_weights(_f32(omegah), _f32(e), _bools(live, e.shape), nk)
 
 
-def keep_low(xi: F32, omegah: F32, free: npt.NDArray[np.uint8], tau: float, tie: Tie = "slack") -> npt.NDArray[np.uint8]:
+def keep_low(xi: F32, omegah: F32, free: Sets, tau: float, tie: Tie = "slack") -> Sets:
     """
     Stage 2's choice: which sub-blocks stay low.
 
-    xi       float32 [n, nk, rows] of `stage2_weights`, nk <= 8
+    xi       float32 [n, nk, rows] of `stage2_weights`, nk at most `sets.MAX_SUB_BLOCKS`
     omegah   float32 [n, rows]
-    free     uint8 [n]: bit theta is set for a live sub-block not recomputed yet
+    free     uint16 [n]: bit theta is set for a live sub-block not recomputed yet
     tau      threshold, rounded to FP32; 1 or more keeps everything
-    returns  uint8 [n], a largest subset of `free` with, in every row that is not NaN, sum of xi <= f32(tau * omegah^2);
+    returns  uint16 [n], a largest subset of `free` with, in every row that is not NaN, sum of xi <= f32(tau * omegah^2);
              among the largest, by `tie`. 0 where no set is feasible. lampattention.md §4.8.
+
+    Raises ValueError for more sub-blocks.
     """
-    if xi.shape[1] > 8:
-        raise ValueError(f"stage 2 takes at most 8 sub-blocks, not {xi.shape[1]}")
-    bits = frozen(np.asarray(free, np.uint8))
+    if xi.shape[1] > MAX_SUB_BLOCKS:
+        raise ValueError(f"stage 2 takes at most {MAX_SUB_BLOCKS} sub-blocks, not {xi.shape[1]}")
+    bits = frozen(np.asarray(free, np.uint16))
     with np.errstate(all="ignore"):
         return form("stages").keep_low(_f32(xi), _f32(omegah), bits, np.float32(tau), tie)
 

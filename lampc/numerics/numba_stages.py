@@ -22,11 +22,13 @@ from lampc.numerics.jit import (
     store_lanes,
     zero_lanes,
 )
+from lampc.numerics.sets import Sets
 from lampc.numerics.threads import spread
 
 _ENTRIES_PER_NS = 1.0
 _COPIED_PER_NS = 4.0
 _LOOKED_UP_PER_NS = 0.8
+_WEIGHED_PER_NS = 0.5
 _CHUNK = 16
 
 
@@ -110,12 +112,13 @@ def stage2_weights(omegah: F32, e: F32, live: Bools, nk: int) -> F32:
     return xi
 
 
-def keep_low(xi: F32, omegah: F32, free: npt.NDArray[np.uint8], tau: np.float32, tie: str) -> npt.NDArray[np.uint8]:
+def keep_low(xi: F32, omegah: F32, free: Sets, tau: np.float32, tie: str) -> Sets:
     """See `lampc.numerics.kernels.keep_low`."""
     if tau >= 1:
         return free.copy()
-    out = np.zeros(len(xi), np.uint8)
-    _keep_low(xi, omegah, free, tau, tie == "slack", out)
+    out = np.zeros(len(xi), np.uint16)
+    args = (xi, omegah, free, tau, tie == "slack", out)
+    spread(lambda first, last: _keep_low(first, last, *args), len(xi), xi.shape[1] * xi.shape[2] / _WEIGHED_PER_NS)
     return out
 
 
@@ -287,38 +290,52 @@ def _weights(first: int, last: int, omegah: F32, e: F32, live: Bools, xi: F32) -
 
 
 @kernel
-def _keep_low(
-    xi: F32, omegah: F32, free: npt.NDArray[np.uint8], tau: np.float32, by_slack: bool, out: npt.NDArray[np.uint8]
-) -> None:
-    n, nk, rows = xi.shape
-    for a in range(n):
-        allowed = np.int64(free[a])
-        best, best_size, best_slack = np.int64(0), -1, np.float32(0)
-        # Descending sets are ascending recompute masks: the first of equals wins.
-        kept = allowed
-        while True:
-            size = 0
-            for theta in range(nk):
-                size += (kept >> theta) & 1
-            if size >= best_size and (by_slack or size > best_size):
+def _keep_low(first: int, last: int, xi: F32, omegah: F32, free: Sets, tau: np.float32, by_slack: bool, out: Sets) -> None:
+    nk, rows = xi.shape[1], xi.shape[2]
+    members = np.zeros(nk, np.int64)
+    for a in range(first, last):
+        size = 0
+        for theta in range(nk):
+            if (free[a] >> theta) & 1:
+                members[size] = theta
+                size += 1
+        # Sets to recompute, of the members' places: the smallest first, among equals ascending; the first of equals wins.
+        best, found, best_slack = np.int64(0), False, np.float32(np.inf)
+        for count in range(size + 1):
+            taken = np.int64((1 << count) - 1)
+            while taken < 1 << size:
                 feasible, slack = True, np.float32(0)
                 for r in range(rows):
                     square = omegah[a, r] * omegah[a, r]
                     x = np.float32(0)
-                    for theta in range(nk):
-                        if (kept >> theta) & 1:
-                            x += xi[a, theta, r]
+                    for place in range(size):
+                        if not (taken >> place) & 1:
+                            x += xi[a, members[place], r]
                     if omegah[a, r] == omegah[a, r] and not x <= tau * square:
                         feasible = False
                         break
-                    if square > 0 and square < np.inf:
+                    if by_slack and square > 0 and square < np.inf:
                         slack = max(slack, np.float32(x / square))
-                if feasible and (size > best_size or slack < best_slack):
-                    best, best_size, best_slack = kept, size, slack
-            if kept == 0 or (best == allowed and best_size >= 0):
+                        if found and slack >= best_slack:
+                            feasible = False
+                            break
+                if feasible:
+                    best, found, best_slack = taken, True, slack
+                    if not by_slack:
+                        break
+                if taken == 0:
+                    break
+                # The next number with as many bits.
+                lowest = taken & -taken
+                carried = taken + lowest
+                taken = (((carried ^ taken) >> 2) // lowest) | carried
+            if found:
                 break
-            kept = (kept - 1) & allowed
-        out[a] = best
+        kept = np.int64(0)
+        for place in range(size):
+            if found and not (best >> place) & 1:
+                kept |= np.int64(1) << members[place]
+        out[a] = kept
 
 
 @kernel

@@ -8,6 +8,7 @@ rounded to float32, is the correctly rounded one. An entry is (i, j): key, query
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Literal
 
 import numpy as np
@@ -354,19 +355,17 @@ class _Run:
                 xi[theta, j] = f32(xi[theta, j] + x)
         tau = f32(self.o.tau)
         square = {j: f32(omegah[j] * omegah[j]) for j in rows}
-        best: tuple[int, float, int] | None = None
-        for bits in range(1 << len(free)):
-            kept = [theta for n, theta in enumerate(free) if bits >> n & 1]
-            x = {j: self.added(xi[theta, j] for theta in kept) for j in rows}
-            if not all(x[j] <= f32(tau * square[j]) for j in rows):
-                continue
-            slack = max((f32(x[j] / square[j]) for j in rows if 0 < square[j] < INF), default=0.0)
-            mask = sum(1 << theta for theta in free if theta not in kept)
-            rank = (-len(kept), slack if self.o.tie == "slack" else 0.0, mask)
-            best = rank if best is None else min(best, rank)
-        if best is None:
-            return set(free)
-        return {theta for theta in free if best[2] >> theta & 1}
+        for size in range(len(free), -1, -1):
+            ranks: list[tuple[float, int]] = []
+            for kept in combinations(free, size):
+                x = {j: self.added(xi[theta, j] for theta in kept) for j in rows}
+                if all(x[j] <= f32(tau * square[j]) for j in rows):
+                    slack = max((f32(x[j] / square[j]) for j in rows if 0 < square[j] < INF), default=0.0)
+                    mask = sum(1 << theta for theta in free if theta not in kept)
+                    ranks.append((max(slack, 0.0) if self.o.tie == "slack" else 0.0, mask))
+            if ranks:
+                return {theta for theta in free if min(ranks)[1] >> theta & 1}
+        return set(free)
 
     def added(self, terms: Iterable[float]) -> float:
         total = 0.0

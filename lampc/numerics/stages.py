@@ -1,6 +1,7 @@
 """The two look-ahead stages and the exponentials between them: the NumPy form (lampattention.md §4.4-§4.8)."""
 
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -9,6 +10,7 @@ from lampc.numerics.arrays import F32, Array, Bools, Ints
 from lampc.numerics.exponentials import exp_to
 from lampc.numerics.formats import FloatFormat
 from lampc.numerics.rounding import round_to
+from lampc.numerics.sets import MAX_SUB_BLOCKS, Sets
 
 
 def subblock_max(y: F32, live: Bools, nk: int) -> F32:
@@ -70,30 +72,45 @@ def stage2_weights(omegah: F32, e: F32, live: Bools, nk: int) -> F32:
     return xi
 
 
-def keep_low(xi: F32, omegah: F32, free: npt.NDArray[np.uint8], tau: np.float32, tie: str) -> npt.NDArray[np.uint8]:
+def keep_low(xi: F32, omegah: F32, free: Sets, tau: np.float32, tie: str) -> Sets:
     """See `lampc.numerics.kernels.keep_low`."""
     if tau >= 1:
         return free.copy()
-    n, nk, rows = xi.shape
-    square = omegah * omegah
-    votes = ~np.isnan(omegah)
-    counts = votes & (square > 0) & (square < np.inf)
-    best = np.zeros(n, np.uint8)
-    best_rank = np.full((n, 3), -np.inf)
-    for kept in range(1 << nk):
-        x = np.zeros((n, rows), np.float32)
-        for theta in range(nk):
-            if kept >> theta & 1:
-                x += xi[:, theta]
-        feasible = ((kept & ~free) == 0) & ((x <= tau * square) | ~votes).all(axis=1)
-        slack = np.where(counts, x / square, 0).max(axis=1, initial=0) if tie == "slack" else np.zeros(n)
-        # Largest set, then smallest slack, then smallest recompute mask.
-        rank = np.stack([np.full(n, kept.bit_count()), -slack, -(free & ~np.uint8(kept)).astype(np.float64)], axis=1)
-        differs = rank != best_rank
-        first = np.argmax(differs, axis=1)
-        better = feasible & differs.any(axis=1) & (rank[np.arange(n), first] > best_rank[np.arange(n), first])
-        best[better], best_rank[better] = kept, rank[better]
+    best = np.zeros(len(xi), np.uint16)
+    lanes: Ints = np.arange(len(xi), dtype=np.int64)  # those without a set yet
+    for sets in _by_size(xi.shape[1]):
+        weights, omega, allowed = xi[lanes], omegah[lanes], free[lanes].astype(np.int64)
+        square = omega * omega
+        votes = ~np.isnan(omega)
+        counts = votes & (square > 0) & (square < np.inf)
+        found = np.zeros(len(lanes), np.bool_)
+        least = np.full(len(lanes), np.inf)
+        for kept in sets:
+            inside = (kept & ~allowed) == 0
+            if not inside.any():
+                continue
+            x = np.zeros(omega.shape, np.float32)
+            for theta in range(xi.shape[1]):
+                if kept >> theta & 1:
+                    x += weights[:, theta]
+            feasible = inside & ((x <= tau * square) | ~votes).all(axis=1)
+            slack = np.where(counts, x / square, 0).max(axis=1, initial=0) if tie == "slack" else np.zeros(len(lanes))
+            better = feasible & (~found | (slack < least))
+            best[lanes[better]], least[better] = kept, slack[better]
+            found |= feasible
+        lanes = lanes[~found]
+        if not len(lanes):
+            break
     return best
+
+
+@lru_cache(maxsize=MAX_SUB_BLOCKS)
+def _by_size(sub_blocks: int) -> list[list[int]]:
+    # Largest sets first; among equals descending, which is ascending in what is recomputed.
+    sets: list[list[int]] = [[] for _ in range(sub_blocks + 1)]
+    for kept in range((1 << sub_blocks) - 1, -1, -1):
+        sets[sub_blocks - kept.bit_count()].append(kept)
+    return sets
 
 
 def count_above_one(y: F32, live: Bools, mask: Bools, muh: F32) -> Ints:

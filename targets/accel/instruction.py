@@ -11,7 +11,8 @@ from enum import IntEnum, StrEnum
 
 ISA_VERSION = 1
 WORD_BITS = 128
-MAX_SUB_BLOCKS = 8
+MAX_SUB_BLOCKS = 16
+"""Bits of a mask register, and places of an order register."""
 
 
 class Unit(StrEnum):

@@ -19,7 +19,7 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from lampc.dialects import attn_tiled as tiled
 from lampc.dialects import lamp
-from lampc.numerics import kernels
+from lampc.numerics import kernels, sets
 from lampc.numerics.philox import SITE_HIGH, SITE_LOW
 from lampc.targets.numpy.attn_functions import element_format, random_site, shape_of
 from lampc.targets.numpy.lanes import F32, Bools, Ints, Run, SubBlocks, TileRef
@@ -50,10 +50,6 @@ def _is_last_use(value: SSAValue, op: Operation) -> bool:
             return False
         later = later.next_op
     return all(user.parent is op.parent for user in users)
-
-
-def _bits(mask: Bools) -> Any:
-    return np.packbits(mask, axis=1, bitorder="little")[:, 0]
 
 
 @register_impls
@@ -261,8 +257,8 @@ class LampFunctions(InterpreterFunctions):
     def run_keep_low(self, interpreter: Interpreter, op: lamp.KeepLowOp, args: PythonValues) -> PythonValues:
         weights, total, free = args
         tie: Any = op.tie.data
-        kept = kernels.keep_low(weights, total, _bits(free), op.tau.value.data, tie)
-        return (np.unpackbits(kept[:, None], axis=1, count=free.shape[1], bitorder="little").astype(np.bool_),)
+        kept = kernels.keep_low(weights, total, sets.pack(free), op.tau.value.data, tie)
+        return (sets.unpack(kept, free.shape[1]),)
 
     @impl(lamp.UpdateOutputOp)
     def run_update(self, interpreter: Interpreter, op: lamp.UpdateOutputOp, args: PythonValues) -> PythonValues:

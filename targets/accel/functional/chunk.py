@@ -10,7 +10,7 @@ from lampc.numerics.arrays import Bools, Ints
 from lampc.numerics.masks import Liveness
 from lampc.numerics.statistics import Statistics
 from lampc.targets.accel.config import Config
-from lampc.targets.accel.decision_log import LogRecorder, Values
+from lampc.targets.accel.decision_log import LogRecorder
 from lampc.targets.accel.functional.codes import Codes
 from lampc.targets.accel.functional.contexts import Contexts
 from lampc.targets.accel.functional.memory import Sram, Tensors
@@ -48,7 +48,7 @@ class Chunk:
             raise InputError(f"word {word.index}: {word.mnemonic} takes {' or '.join(allowed)}, descriptor names {name}")
         return name
 
-    def record(self, values: Values, at: Ints) -> None:
+    def record(self, values: Ints, at: Ints) -> None:
         """Log one value of each warp in `at`."""
         self.log.add(at, values)
 

@@ -13,7 +13,7 @@ import numpy as np
 from lampc.errors import InputError
 from lampc.numerics.arrays import F32, Ints
 from lampc.numerics.statistics import Statistics
-from lampc.targets.accel.decision_log import DecisionLog, LogRecorder, Values, join
+from lampc.targets.accel.decision_log import DecisionLog, LogRecorder, join
 from lampc.targets.accel.functional.chunk import Chunk
 from lampc.targets.accel.functional.contexts import Contexts
 from lampc.targets.accel.functional.memory import Describe, Sram, Tensors
@@ -62,7 +62,7 @@ class Engine:
         """Execute the program on `tensors`, whose output it overwrites."""
         cfg = self._program.cfg
         statistics = Statistics(cfg.hq, cfg.nk)
-        parts: list[tuple[Values, Ints]] = []
+        parts: list[tuple[Ints, Ints]] = []
         counters: dict[str, dict[str, int]] = {"issued": {}, "skipped": {}}
         with np.errstate(all="ignore"):
             for heads in self._chunks():

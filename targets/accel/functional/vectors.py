@@ -122,7 +122,7 @@ def _v_test(chunk: Chunk, c: Contexts, word: Word, at: Ints) -> None:
     found[position, theta] = unsafe
     result = bits_of(found)
     c.p[word["pd"], at] = result
-    chunk.record(result.astype(np.uint32), at)
+    chunk.record(result, at)
 
 
 def _exp_lambda(_chunk: Chunk, c: Contexts, word: Word, at: Ints) -> None:
@@ -131,11 +131,11 @@ def _exp_lambda(_chunk: Chunk, c: Contexts, word: Word, at: Ints) -> None:
 
 def _knap(chunk: Chunk, c: Contexts, word: Word, at: Ints) -> None:
     config = chunk.config
-    free = c.p[word["pa"], at].astype(np.uint8)
+    free = c.p[word["pa"], at].astype(np.uint16)
     tie = "first" if config.tie == "first" else "slack"
     keep = kernels.keep_low(c.vectors(word["vb"], at), c.v[word["va"], at], free, config.tau, tie)
     c.p[word["pd"], at] = keep
-    chunk.record(keep.astype(np.uint32), at)
+    chunk.record(keep.astype(np.int64), at)
 
 
 HANDLERS: dict[str, Handler] = {

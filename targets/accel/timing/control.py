@@ -17,10 +17,11 @@ def wrap(value: int) -> int:
 
 @helper
 def pop(mask: int) -> int:
-    """Number of bits of an 8-bit mask."""
-    mask = mask - ((mask >> 1) & 0x55)
-    mask = (mask & 0x33) + ((mask >> 2) & 0x33)
-    return (mask + (mask >> 4)) & 0x0F
+    """Number of bits of a mask of at most 16 sub-blocks."""
+    mask = mask - ((mask >> 1) & 0x5555)
+    mask = (mask & 0x3333) + ((mask >> 2) & 0x3333)
+    mask = (mask + (mask >> 4)) & 0x0F0F
+    return (mask + (mask >> 8)) & 0x1F
 
 
 @helper
@@ -124,7 +125,7 @@ def begin(
     bars[at_place] = 0
     identity = 0
     for theta in range(shape[col.NK]):
-        identity |= theta << 4 * theta
+        identity |= theta << 4 * theta if theta < 15 else -(1 << 60)  # the sign's bit is the last nibble's
     for number in range(contexts):
         c = at_place * contexts + number
         stalls[c, col.S_EMPTY] += at - place[at_place, col.PLACE_FREE]

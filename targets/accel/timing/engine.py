@@ -90,10 +90,9 @@ def run_prepared(prepared: Prepared, log: DecisionLog) -> TimingResult:
         raise InputError(
             f"the decision log has heads, blocks, warps {log.shape}, the program {(cfg.heads, cfg.blocks, cfg.nq)}"
         )
-    values = log.values.astype(np.int64)
-    tally = simulate(prepared, prepared.limits, values, log.starts)
+    tally = simulate(prepared, prepared.limits, log.values, log.starts)
     alone = replace(prepared.limits, contended=False, cores=1, places=1)
-    chains = simulate(prepared, alone, values, log.starts)
+    chains = simulate(prepared, alone, log.values, log.starts)
     counters = collect(prepared, tally)
     return TimingResult(
         cycles=counters.cycles,

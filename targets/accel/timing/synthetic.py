@@ -45,7 +45,7 @@ def synthetic_log(program: Program, machine: Machine, rates: Rates, seed: int) -
     walker = _Walker(program, machine, rates, np.random.default_rng(seed))
     lanes = [walker.lane(linear, warp) for linear in range(cfg.heads * cfg.blocks) for warp in range(cfg.nq)]
     counts = np.array([0, *map(len, lanes)], np.int64)
-    values = np.concatenate([np.zeros(0, np.uint32), *(np.array(lane, np.uint32) for lane in lanes)])
+    values = np.concatenate([np.zeros(0, np.int64), *(np.array(lane, np.int64) for lane in lanes)])
     return DecisionLog(values, np.cumsum(counts), program.program_hash(), (cfg.heads, cfg.blocks, cfg.nq), synthetic=True)
 
 

@@ -14,7 +14,7 @@ BAD_OPTIONS: list[tuple[list[str], str]] = [
     (["--delta", "nan"], "--delta nan"),
     (["--tau", "-0.5"], "--tau -0.5: the threshold of stage 2"),
     (["--tau", "much"], "'much' is no number; write 0.004, 1/256 or 2^-8"),
-    (["--nk", "9"], "argument --nk: '9' is no whole number from 1 to 8"),
+    (["--nk", "17"], "argument --nk: '17' is no whole number from 1 to 16"),
     (["--bq", "0"], "argument --bq: '0' is no whole number from 1 to 64"),
     (["--policy", "best"], "argument --policy: invalid choice: 'best'"),
     (["--frobnicate"], "unrecognized arguments: --frobnicate"),

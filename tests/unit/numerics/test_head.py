@@ -129,7 +129,7 @@ def lanes_attention(head: Head, o: Options) -> tuple[F32, Statistics]:
         if o.policy == "lamp" and o.stage2:
             omegah = kernels.row_sum(alpha, e, live)
             xi = kernels.stage2_weights(omegah, e, live, o.nk)
-            free = ((alive & ~high) << np.arange(o.nk)).sum(axis=1).astype(np.uint8)
+            free = ((alive & ~high) << np.arange(o.nk)).sum(axis=1).astype(np.uint16)
             kept = kernels.keep_low(xi, omegah, free, o.tau, o.tie)
             for theta in range(o.nk):
                 again = ((free & ~kept) >> theta & 1).astype(bool)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lampc.errors import UsageError
-from lampc.numerics import kernels, threads
+from lampc.numerics import kernels, sets, threads
 from lampc.numerics.arrays import F32, Array, Bools
 from lampc.numerics.encoding import decode
 from lampc.numerics.formats import E4M3, E4M11, E8M3, E8M11, HW, UE5M3_EXP, UE5M3_SHIFT, UNBOUNDED, FloatFormat
@@ -235,22 +235,56 @@ def test_exponentials_and_stage_two(
         part = slice(theta * bk, theta * bk + bk)
         expected = sequence_sum(0, terms[a, part, r][live[a, part, r]].tolist())
         assert_same(xi[a, theta, r : r + 1], np.array([expected], "f"))
-    free = rng.integers(0, 1 << nk, n).astype(np.uint8)
+    free = rng.integers(0, 1 << nk, n).astype(np.uint16)
     kept = both(kernels.keep_low, xi, omegah, free, tau, tie)
     for a in range(n):
         assert kept[a] == best_set(xi[a], omegah[a], int(free[a]), tau, tie)
 
 
+@settings(max_examples=20, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    nk=st.integers(9, 16),
+    tau=st.sampled_from([0.0, 0.05, 0.125, 0.5]),
+    tie=st.sampled_from(["slack", "first"]),
+)
+def test_many_sub_blocks(seed: int, nk: int, tau: float, tie: kernels.Tie):
+    """Up to sixteen, of which eight are free: brute force then still ends."""
+    rng = np.random.default_rng(seed)
+    xi = rng.random((2, nk, 3), np.float32) ** 4
+    omegah = (rng.random((2, 3)) * 2).astype(np.float32)
+    chosen = rng.permuted(np.tile(np.arange(nk) < rng.integers(9), (2, 1)), axis=1)
+    free = sets.pack(chosen)
+    assert (sets.unpack(free, nk) == chosen).all()
+    kept = both(kernels.keep_low, xi, omegah, free, tau, tie)
+    assert kept.tolist() == [best_set(xi[a], omegah[a], int(free[a]), tau, tie) for a in range(2)]
+
+
+@pytest.mark.parametrize("tie", ["slack", "first"])
+def test_all_of_sixteen_sub_blocks_are_free(tie: kernels.Tie):
+    """Weights of 1, 2, 4, ...: what fits is known without a search."""
+    xi = (2.0 ** np.arange(16))[None, :, None].astype(np.float32)
+    free, omegah = np.array([0xFFFF], np.uint16), np.full((1, 1), 256, np.float32)
+    for tau, kept in ((0.5, 0x7FFF), (2.0**-4, 0x0FFF), (0.0, 0), (1.0, 0xFFFF)):  # of 2^16; the lightest come first
+        found = int(both(kernels.keep_low, xi, omegah, free, tau, tie)[0])
+        assert found.bit_count() == kept.bit_count() and (tie == "first" or found == kept)
+
+
+def test_more_sub_blocks_than_sets_have_bits():
+    with pytest.raises(ValueError, match="at most 16 sub-blocks, not 17"):
+        kernels.keep_low(np.zeros((1, 17, 1), np.float32), np.zeros((1, 1), np.float32), np.zeros(1, np.uint16), 0.5)
+
+
 def test_equal_sets_go_to_the_smallest_recompute_mask():
     xi = np.ones((1, 4, 2), np.float32)
     for tie in ("slack", "first"):
-        kept = both(kernels.keep_low, xi, np.full((1, 2), 2, np.float32), np.array([0b1110], np.uint8), 0.5, tie)
+        kept = both(kernels.keep_low, xi, np.full((1, 2), 2, np.float32), np.array([0b1110], np.uint16), 0.5, tie)
         assert kept == 0b1100  # two of three fit under 0.5 * 2^2; recomputing sub-block 1 is the smallest mask
 
 
 def test_slack_prefers_the_smaller_share_and_first_does_not():
     xi = np.array([[[1.0], [0.25], [1.0]]], np.float32)
-    omegah, free = np.full((1, 1), 2, np.float32), np.array([0b111], np.uint8)
+    omegah, free = np.full((1, 1), 2, np.float32), np.array([0b111], np.uint16)
     assert both(kernels.keep_low, xi, omegah, free, 0.5, "first") == 0b110
     assert both(kernels.keep_low, xi, omegah, free, 0.5, "slack") == 0b110
     xi = np.array([[[0.5], [0.25], [1.5]]], np.float32)
@@ -427,7 +461,7 @@ def test_no_lanes(engine: Any):
     e = kernels.shift_exp(y, live, rows, UE5M3_SHIFT, UE5M3_EXP, clamp=True)
     assert kernels.row_sum(rows, e, live).shape == (0, 3)
     xi = kernels.stage2_weights(rows, e, live, 2)
-    assert kernels.keep_low(xi, rows, np.zeros(0, np.uint8), 0.5).shape == (0,)
+    assert kernels.keep_low(xi, rows, np.zeros(0, np.uint16), 0.5).shape == (0,)
     assert kernels.update_output(np.zeros((0, 3, 2), "f"), rows, e, live, keys, none, none).shape == (0, 3, 2)
     assert kernels.count_saturated(y, live, E4M3)[0].shape == kernels.count_above_one(y, live, rows).shape == (0,)
 

@@ -47,6 +47,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "tiles": lambda: Case(*operands(17), tiling={"bq": 8, "nq": 2, "bk": 4, "nk": 3}),
     "kv order": lambda: Case(*operands(18, keys=100, queries=8, heads=1, kv_heads=1), tiling={"kv_order": "sink-first"}),
     "eight sub-blocks": lambda: Case(*operands(30, keys=50), tiling={"bk": 4, "nk": 8, "bq": 8}),
+    "sixteen sub-blocks": lambda: Case(*operands(32, keys=50, queries=8), tiling={"bk": 2, "nk": 16, "bq": 4}),
     "one sub-block": lambda: Case(*operands(31), tiling={"nk": 1}),
     "reverse": lambda: Case(*operands(19, keys=100, queries=8, heads=1, kv_heads=1), tiling={"kv_order": "reverse"}),
 }

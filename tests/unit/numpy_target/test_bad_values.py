@@ -37,7 +37,7 @@ def test_options_of_mixed_precision(options: dict[str, Any], message: str):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"nk": 9}, "option nk=9: must be from 1 to 8 .*2\\^nk"),
+        ({"nk": 17}, "option nk=17: must be from 1 to 16 .*2\\^nk"),
         ({"nk": 0}, "option nk=0"),
         ({"bq": 0}, "option bq=0"),
         ({"bq": 65}, "option bq=65"),

@@ -116,7 +116,7 @@ def test_07_the_chosen_set_is_what_brute_force_finds(seed: int, nk: int, tau: fl
     rng = np.random.default_rng(seed)
     xi, omegah = rng.random((1, nk, 3), np.float32), (rng.random((1, 3)) * 2 + 0.1).astype(np.float32)
     free = int(rng.integers(1 << nk))
-    chosen = int(kernels.keep_low(xi, omegah, np.array([free], np.uint8), tau, tie)[0])
+    chosen = int(kernels.keep_low(xi, omegah, np.array([free], np.uint16), tau, tie)[0])
     ranks: dict[int, tuple[int, float, int]] = {}
     for kept in range(1 << nk):
         total = np.zeros(3, np.float32)

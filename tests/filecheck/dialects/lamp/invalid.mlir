@@ -83,10 +83,10 @@ func.func @tie(%xi: tensor<4x16xf32>, %omega: tensor<16xf32>, %free: !lamp.mask<
 
 // -----
 
-func.func @mask(%m: !lamp.mask<9>) {
+func.func @mask(%m: !lamp.mask<17>) {
   func.return
 }
-// CHECK: a key tile has 1 to 8 sub-blocks (stage 2 enumerates every mask of them)
+// CHECK: a key tile has 1 to 16 sub-blocks (stage 2 enumerates every mask of them)
 
 // -----
 

@@ -83,12 +83,13 @@ class Replay:
         return False
 
 
+@pytest.mark.parametrize("nk", [4, 16])
 @pytest.mark.parametrize("precision", [{}, {"policy": "low"}, {"policy": "high"}, {"stage1": False}, None], ids=str)
-def test_a_replay_takes_exactly_what_is_there(precision: dict[str, object] | None):
+def test_a_replay_takes_exactly_what_is_there(precision: dict[str, object] | None, nk: int):
     case = Case(
         *operands(6, heads=2, kv_heads=1, queries=29, keys=90),
         attention={"causal": True, "causal_offset": 60, "window": 50},
-        tiling={"bq": 4, "nq": 3, "bk": 4, "nk": 4},
+        tiling={"bq": 4, "nq": 3, "bk": 4, "nk": nk},
         precision=precision,
     )
     program, result = program_of(case), run_with(case, Engine)
@@ -110,16 +111,16 @@ def test_a_replay_takes_exactly_what_is_there(precision: dict[str, object] | Non
 
 def test_recorder_orders_by_lane_and_time():
     recorder = LogRecorder(3)
-    recorder.add(np.array([0, 2], np.int64), np.array([10, 20], np.uint32))
-    recorder.add(np.array([2], np.int64), np.array([21], np.uint32))
-    recorder.add(np.array([0, 2], np.int64), np.array([11, 22], np.uint32))
+    recorder.add(np.array([0, 2], np.int64), np.array([10, 20], np.int64))
+    recorder.add(np.array([2], np.int64), np.array([21], np.int64))
+    recorder.add(np.array([0, 2], np.int64), np.array([11, 22], np.int64))
     log = join([recorder.parts(), LogRecorder(3).parts()], "hash", (2, 1, 3))
     assert [log.lane(0, 0, warp).tolist() for warp in range(3)] == [[10, 11], [], [20, 21, 22]]
     assert log.lane(1, 0, 2).tolist() == []
 
 
 def test_a_log_is_read_back(tmp_path: Path):
-    log = DecisionLog(np.array([1, 2, 3], np.uint32), np.array([0, 2, 3], np.int64), "abc", (1, 1, 2), synthetic=True)
+    log = DecisionLog(np.array([1, 2, 3], np.int64), np.array([0, 2, 3], np.int64), "abc", (1, 1, 2), synthetic=True)
     log.save(tmp_path / "log.npz")
     read = DecisionLog.load(tmp_path / "log.npz")
     assert np.array_equal(read.values, log.values) and np.array_equal(read.starts, log.starts)
@@ -147,4 +148,4 @@ def test_an_archive_of_other_arrays_is_refused(tmp_path: Path):
 )
 def test_parts_must_fit(starts: list[int], told: str):
     with pytest.raises(InputError, match=told):
-        DecisionLog(np.array([1, 2, 3], np.uint32), np.array(starts, np.int64), "", (1, 1, 2))
+        DecisionLog(np.array([1, 2, 3], np.int64), np.array(starts, np.int64), "", (1, 1, 2))

@@ -84,7 +84,7 @@ def test_an_error_names_the_line(text: str, old: str, new: str, message: str) ->
         ("bq=16 ", "", "configuration: entry 'bq' is missing"),
         ("bq=16", "bq=16 colour=1", "configuration: unknown entry 'colour'"),
         ("causal=true", "causal=maybe", "configuration: entry 'causal' must be bool, got 'maybe'"),
-        ("nk=4", "nk=9", "a tile has at most 8 sub-blocks"),
+        ("nk=4", "nk=17", "a tile has at most 16 sub-blocks"),
         ("scale=0.125", "scale=nan", "scale must be finite"),
         (".registers granules=40 vectors=14", "", ".registers granules=... vectors=... is missing"),
         (".stream dma\n", ".stream warp\n", "cannot read directive .stream warp"),

@@ -86,7 +86,8 @@ def test_a_nan_that_stage_1_meets_late_does_not_reopen_what_was_safe():
 
 
 @pytest.mark.parametrize(
-    ("bq", "bk", "nk", "nq"), [(1, 1, 1, 1), (3, 5, 2, 2), (16, 8, 8, 1), (32, 16, 4, 2), (64, 2, 7, 1), (5, 24, 3, 4)]
+    ("bq", "bk", "nk", "nq"),
+    [(1, 1, 1, 1), (3, 5, 2, 2), (16, 8, 8, 1), (32, 16, 4, 2), (64, 2, 7, 1), (5, 24, 3, 4), (8, 2, 16, 1)],
 )
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("precision", ["lamp", "fp32"])

@@ -50,7 +50,7 @@ def log_of(program: Program, values: Sequence[int] = ()) -> DecisionLog:
     cfg = program.cfg
     lanes = cfg.heads * cfg.blocks * cfg.nq
     return DecisionLog(
-        np.tile(np.array(values, np.uint32), lanes),
+        np.tile(np.array(values, np.int64), lanes),
         np.arange(lanes + 1, dtype=np.int64) * len(values),
         program.program_hash(),
         (cfg.heads, cfg.blocks, cfg.nq),

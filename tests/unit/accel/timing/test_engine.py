@@ -47,7 +47,8 @@ OTHERS: dict[str, dict[str, Any]] = {
     "sink-first": {"attention": {"causal": True}, "tiling": {"kv_order": "sink-first"}},
     "32 rows": {"tiling": {"bq": 32, "nq": 4}},
     "8 sub-blocks": {"tiling": {"nk": 8}},
-    "compact, 8 sub-blocks": {"layout": "compact", "tiling": {"nk": 8}},
+    "16 sub-blocks": {"tiling": {"nk": 16, "bk": 8, "bq": 8}},
+    "compact, 16 sub-blocks": {"layout": "compact", "tiling": {"nk": 16, "bk": 8, "bq": 8}},
     "compact, bias and cap": {
         "layout": "compact",
         "mask": np.linspace(-1, 1, 150, dtype=np.float32),
@@ -240,7 +241,7 @@ def test_the_log_must_be_of_the_program(sample: Sample, packed: Machine):
 @pytest.mark.parametrize(("extra", "told"), [(-1, "has no value left for block"), (1, "has 1 values left at the end of block")])
 def test_the_log_must_be_consumed_exactly(sample: Sample, packed: Machine, extra: int, told: str):
     log = sample.run.log
-    last = log.values[:extra] if extra < 0 else np.append(log.values, np.uint32(0))
+    last = log.values[:extra] if extra < 0 else np.append(log.values, np.int64(0))
     starts = log.starts.copy()
     starts[-1] += extra
     with pytest.raises(InternalError, match=told):

@@ -4,8 +4,9 @@ import itertools
 
 import numpy as np
 
-from lampc.targets.accel.instruction import COUNT, Kind
+from lampc.targets.accel.instruction import COUNT, MAX_SUB_BLOCKS, Kind
 from lampc.targets.accel.timing import columns as col
+from lampc.targets.accel.timing.control import pop
 from lampc.targets.accel.timing.scoreboard import Scoreboard
 from tests.unit.accel.timing.conftest import Sample
 
@@ -59,3 +60,7 @@ def test_tables_are_never_empty(sample: Sample):
     assert access.shape[1] == 1 + max(col.FIRST, col.COUNT, col.LOW, col.HIGH_ROW, col.WRITES)
     assert slots.shape == (1, sample.program.cfg.nk, 2)
     assert count == 1
+
+
+def test_members_of_a_mask_are_counted():
+    assert all(pop(mask) == mask.bit_count() for mask in range(1 << MAX_SUB_BLOCKS))
