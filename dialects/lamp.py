@@ -35,6 +35,7 @@ from lampc.dialects.lamp_regions import DisruptiveOp, RecomputeOp, RecomputeUnsa
 from lampc.dialects.lamp_types import FloatType, MaskType, OrderType
 
 ROUNDINGS = ("rne", "rtz", "stochastic")
+OVERFLOWS = ("saturate", "nan")
 SHIFTS = ("truncate", "exact")
 ABOVE_ONE = ("clamp", "keep")
 TIES = ("slack", "first")
@@ -55,7 +56,8 @@ class AccumulateOp(IRDLOperation):
     Key-query products accumulated in the result's format: c = round(f32(c + f32(key * query))) for each element in order.
 
     With `accumulate_block` b, b products are summed in FP32 before each rounded add. Values beyond the largest finite one
-    saturate. `at %sb` computes one sub-block, [keys of a sub-block, rows], otherwise the whole tile.
+    saturate, or become NaN under `overflow = "nan"`, which the format must have. `at %sb` computes one sub-block,
+    [keys of a sub-block, rows], otherwise the whole tile.
     Source: docs/lampattention.md section 4.2.
     """
 
@@ -73,9 +75,13 @@ class AccumulateOp(IRDLOperation):
     assembly_format = "$key `,` $query (`at` $sub_block^)? attr-dict `:` type($key) `,` type($query) `->` type($result)"
 
     def verify_(self) -> None:
-        verify_format(self.result, "the accumulator")
+        accumulator = verify_format(self.result, "the accumulator")
+        if not accumulator.signed:
+            raise VerifyException(f"the accumulator must be signed, {accumulator} is not")
         _verify_choice(self.rounding, "rounding", ROUNDINGS)
-        _verify_choice(self.overflow, "overflow", ("saturate",))
+        _verify_choice(self.overflow, "overflow", OVERFLOWS)
+        if self.overflow.data == "nan" and accumulator.nan == "none":
+            raise VerifyException(f"overflow = nan needs a format with a NaN, {accumulator} has none")
         if self.accumulate_block.value.data < 1:
             raise VerifyException("accumulate_block must be at least 1")
         if (self.rounding.data == "stochastic") != (self.seed is not None):
@@ -197,8 +203,7 @@ class ExponentialOp(IRDLOperation):
         _verify_choice(self.unit, "unit", ("lut", "sfu"))
         if (self.shift.data == "truncate") != (self.cut is not None):
             raise VerifyException("shift = truncate, and no other, names the format of the cut")
-        element = _tensor(self.result).element_type
-        if self.above_one.data == "keep" and isinstance(element, FloatType) and not element.is_unbounded.data:
+        if self.above_one.data == "keep" and self.shift_format.format.min_exponent != -126:
             raise VerifyException("above_one = keep needs an unbounded range: the hw shift format is unsigned")
 
 

@@ -29,16 +29,19 @@ from xdsl.utils.exceptions import VerifyException
 from xdsl.utils.hints import isa
 
 from lampc.dialects.lamp_types import FloatType, MaskType, OrderType
+from lampc.numerics.formats import FloatFormat
 
 
 def _tensor(value: SSAValue) -> TensorType[Attribute]:
     return SSAValue.get(value, type=TensorType).type
 
 
-def verify_format(value: SSAValue, role: str) -> None:
-    """Raise VerifyException unless the elements of a tensor have a number format."""
-    if not isinstance(_tensor(value).element_type, FloatType):
-        raise VerifyException(f"{role} must have a !lamp.float element type, got {_tensor(value).element_type}")
+def verify_format(value: SSAValue, role: str) -> FloatFormat:
+    """The number format of a tensor's elements. Raises VerifyException if they have none."""
+    element = _tensor(value).element_type
+    if not isinstance(element, FloatType):
+        raise VerifyException(f"{role} must have a !lamp.float element type, got {element}")
+    return element.format
 
 
 @irdl_op_definition

@@ -1,9 +1,9 @@
 """Types of the `lamp` dialect: number formats, sub-block masks and orders."""
 
 from collections.abc import Sequence
-from typing import Self
+from typing import Any, Self, cast
 
-from xdsl.dialects.builtin import IntAttr
+from xdsl.dialects.builtin import IntAttr, StringAttr
 from xdsl.ir import Attribute, ParametrizedAttribute, TypeAttribute
 from xdsl.irdl import irdl_attr_definition, param_def
 from xdsl.parser import AttrParser
@@ -26,11 +26,12 @@ def _parse_layout(name: str) -> tuple[bool, int, int] | None:
 @irdl_attr_definition
 class FloatType(ParametrizedAttribute, TypeAttribute):
     """
-    A number format: `!lamp.float<e4m3>`, `!lamp.float<ue5m3, bias = 31>`, `!lamp.float<e8m3, unbounded>`.
+    A number format: `!lamp.float<e4m3>`, `!lamp.float<ue5m3, bias = 31>`, `!lamp.float<e5m2, nan = ieee>`,
+    `!lamp.float<e8m3, unbounded>`.
 
-    `u` marks an unsigned format; the bias is 2^(e-1)-1 unless given. All have subnormals and no infinities; the all-ones code
-    is NaN, except in an `unbounded` format, which keeps FP32's exponent range and reserves no code.
-    Source: docs/lampattention.md section 2.
+    `u` marks an unsigned format; the bias is 2^(e-1)-1 unless given. All have subnormals and no infinities. `nan` says which
+    codes are NaN: `all_ones` (the default), `none`, or the whole top exponent (`ieee`). `unbounded` is short for e8 with the
+    bias of FP32 and `nan = ieee`: FP32's exponent range. Source: docs/lampattention.md section 2.
     """
 
     name = "lamp.float"
@@ -39,7 +40,7 @@ class FloatType(ParametrizedAttribute, TypeAttribute):
     exponent_bits: IntAttr = param_def()
     mantissa_bits: IntAttr = param_def()
     bias: IntAttr = param_def()
-    is_unbounded: IntAttr = param_def()
+    nan: StringAttr = param_def()
 
     @classmethod
     def of(cls, format: FloatFormat) -> Self:
@@ -49,7 +50,7 @@ class FloatType(ParametrizedAttribute, TypeAttribute):
             IntAttr(format.exponent_bits),
             IntAttr(format.mantissa_bits),
             IntAttr(format.bias),
-            IntAttr(int(format.nan == "ieee")),
+            StringAttr(format.nan),
         )
 
     @property
@@ -61,7 +62,7 @@ class FloatType(ParametrizedAttribute, TypeAttribute):
             self.exponent_bits.data,
             self.mantissa_bits.data,
             self.bias.data,
-            "ieee" if self.is_unbounded.data else "all-ones",
+            cast(Any, self.nan.data),
         )
         for known in FORMATS.values():
             if _same(known, made):
@@ -78,27 +79,36 @@ class FloatType(ParametrizedAttribute, TypeAttribute):
             if layout is None:
                 parser.raise_error("expected a format such as e4m3 or ue5m11")
             signed, exponent, mantissa = layout
-            bias, unbounded = 2 ** (exponent - 1) - 1, False
+            bias, nan = 2 ** (exponent - 1) - 1, "all-ones"
             while parser.parse_optional_punctuation(",") is not None:
                 if parser.parse_optional_keyword("unbounded") is not None:
-                    unbounded = True
+                    nan = "ieee"
+                elif parser.parse_optional_keyword("nan") is not None:
+                    parser.parse_punctuation("=")
+                    nan = parser.parse_identifier().replace("_", "-")
                 else:
                     parser.parse_keyword("bias")
                     parser.parse_punctuation("=")
                     bias = parser.parse_integer(allow_boolean=False)
-        return [IntAttr(value) for value in (int(signed), exponent, mantissa, bias, int(unbounded))]
+        return [*(IntAttr(value) for value in (int(signed), exponent, mantissa, bias)), StringAttr(nan)]
 
     def print_parameters(self, printer: Printer) -> None:
         with printer.in_angle_brackets():
             printer.print_string(self._layout())
             if self.bias.data != 2 ** (self.exponent_bits.data - 1) - 1:
                 printer.print_string(f", bias = {self.bias.data}")
-            if self.is_unbounded.data:
+            if self.nan.data == "ieee" and (self.exponent_bits.data, self.bias.data) == (8, 127):
                 printer.print_string(", unbounded")
+            elif self.nan.data != "all-ones":
+                printer.print_string(f", nan = {self.nan.data}")
 
     def verify(self) -> None:
         if not (1 <= self.exponent_bits.data <= 8 and 0 <= self.mantissa_bits.data <= 23):
             raise VerifyException("a format has 1 to 8 exponent bits and at most 23 mantissa bits")
+        try:
+            _ = self.format
+        except ValueError as error:
+            raise VerifyException(str(error)) from error
 
 
 def _same(a: FloatFormat, b: FloatFormat) -> bool:

@@ -173,6 +173,12 @@ def _add_scheme(group: Any) -> None:
     group.add_argument("--exp-above-one", choices=("clamp", "keep"), help="logits above the maximum; default by preset")
     group.add_argument("--rounding", choices=("rne", "rtz", "stochastic"), default="rne", help="of accumulation, cap and bias")
     group.add_argument(
+        "--overflow",
+        choices=("saturate", "nan"),
+        default="saturate",
+        help="what accumulation, cap and bias make of a value beyond the largest finite one",
+    )
+    group.add_argument(
         "--accumulate-block", type=_count(1, 4096), default=1, metavar="N", help="products summed before each rounding"
     )
     group.add_argument(

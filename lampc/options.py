@@ -40,6 +40,7 @@ class Options:
     shift: str = "truncate"
     exp_above_one: str = "clamp"
     rounding: str = "rne"
+    overflow: str = "saturate"
     accumulate_block: int = 1
     seed: int = 0
     operands: str = "model"
@@ -67,8 +68,8 @@ class Options:
         return (
             f"lamp-mixed-precision{{policy={self.policy} delta={_float(self.delta)} tau={_float(self.tau)} tie={self.tie} "
             f"stage1={_bool(self.stage1)} stage2={_bool(self.stage2)} range={self.range} shift={self.shift} "
-            f"exp-above-one={self.exp_above_one} rounding={self.rounding} accumulate-block={self.accumulate_block} "
-            f"seed={self.seed}}}"
+            f"exp-above-one={self.exp_above_one} rounding={self.rounding} overflow={self.overflow} "
+            f"accumulate-block={self.accumulate_block} seed={self.seed}}}"
         )
 
     def attention_pipeline(self, target: Target) -> str:

@@ -27,7 +27,7 @@ class AccelAllocatePass(ModulePass):
 
     Before:
     ```mlir
-    accel.program @attention_program {bq = 16 : i64, bk = 16 : i64, nk = 2 : i64, nq = 1 : i64, d = 8 : i64, dv = 8 : i64, lq = 16 : i64, lk = 32 : i64, batch = 1 : i64, hq = 1 : i64, hkv = 1 : i64, scale = 5.000000e-01 : f64, delta = 0.000000e+00 : f64, tau = 1.000000e+00 : f64, tie = "slack", cap = 0.000000e+00 : f64, causal = true, causal_offset = 0 : i64, window = 0 : i64, layout = "safe", policy = "fp32", kv_order = "forward", rounding = "rne", seed = 0 : i64, accumulate_block = 1 : i64, operand = "f32", has_mask = false, has_bias = false, has_sinks = false} {
+    accel.program @attention_program {bq = 16 : i64, bk = 16 : i64, nk = 2 : i64, nq = 1 : i64, d = 8 : i64, dv = 8 : i64, lq = 16 : i64, lk = 32 : i64, batch = 1 : i64, hq = 1 : i64, hkv = 1 : i64, scale = 5.000000e-01 : f64, delta = 0.000000e+00 : f64, tau = 1.000000e+00 : f64, tie = "slack", cap = 0.000000e+00 : f64, causal = true, causal_offset = 0 : i64, window = 0 : i64, layout = "safe", policy = "fp32", kv_order = "forward", rounding = "rne", overflow = "saturate", seed = 0 : i64, accumulate_block = 1 : i64, operand = "f32", has_mask = false, has_bias = false, has_sinks = false} {
       %k = accel.descriptor {tensor = "k"}
       %k_buffer = accel.buffer {buffer = "k", slots = 3 : i64, bytes = 1024 : i64}
       %k_full = accel.barrier {barrier = "k_full", slots = 3 : i64, expected = 1 : i64}
@@ -55,7 +55,7 @@ class AccelAllocatePass(ModulePass):
     ```
     After `lamp-accel-allocate`:
     ```mlir
-    accel.program @attention_program {bq = 16 : i64, bk = 16 : i64, nk = 2 : i64, nq = 1 : i64, d = 8 : i64, dv = 8 : i64, lq = 16 : i64, lk = 32 : i64, batch = 1 : i64, hq = 1 : i64, hkv = 1 : i64, scale = 5.000000e-01 : f64, delta = 0.000000e+00 : f64, tau = 1.000000e+00 : f64, tie = "slack", cap = 0.000000e+00 : f64, causal = true, causal_offset = 0 : i64, window = 0 : i64, layout = "safe", policy = "fp32", kv_order = "forward", rounding = "rne", seed = 0 : i64, accumulate_block = 1 : i64, operand = "f32", has_mask = false, has_bias = false, has_sinks = false} {
+    accel.program @attention_program {bq = 16 : i64, bk = 16 : i64, nk = 2 : i64, nq = 1 : i64, d = 8 : i64, dv = 8 : i64, lq = 16 : i64, lk = 32 : i64, batch = 1 : i64, hq = 1 : i64, hkv = 1 : i64, scale = 5.000000e-01 : f64, delta = 0.000000e+00 : f64, tau = 1.000000e+00 : f64, tie = "slack", cap = 0.000000e+00 : f64, causal = true, causal_offset = 0 : i64, window = 0 : i64, layout = "safe", policy = "fp32", kv_order = "forward", rounding = "rne", overflow = "saturate", seed = 0 : i64, accumulate_block = 1 : i64, operand = "f32", has_mask = false, has_bias = false, has_sinks = false} {
       %k = accel.descriptor {tensor = "k", index = 0 : i64}
       %k_buffer = accel.buffer {buffer = "k", slots = 3 : i64, bytes = 1024 : i64, index = 0 : i64, base = 0 : i64}
       %k_full = accel.barrier {barrier = "k_full", slots = 3 : i64, expected = 1 : i64, index = 0 : i64}

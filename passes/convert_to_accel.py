@@ -52,7 +52,7 @@ class ConvertToAccelPass(ModulePass):
       %o = accel.launch @attention_program(q = %q, k = %k, v = %v) : (tensor<1x1x16x8xf32>, tensor<1x1x32x8xf32>, tensor<1x1x32x8xf32>) -> tensor<1x1x16x8xf32>
       func.return %o : tensor<1x1x16x8xf32>
     }
-    accel.program @attention_program {bq = 16 : i64, bk = 16 : i64, nk = 2 : i64, nq = 1 : i64, d = 8 : i64, dv = 8 : i64, lq = 16 : i64, lk = 32 : i64, batch = 1 : i64, hq = 1 : i64, hkv = 1 : i64, scale = 5.000000e-01 : f64, delta = 0.000000e+00 : f64, tau = 1.000000e+00 : f64, tie = "slack", cap = 0.000000e+00 : f64, causal = true, causal_offset = 0 : i64, window = 0 : i64, layout = "safe", policy = "fp32", kv_order = "forward", rounding = "rne", seed = 0 : i64, accumulate_block = 1 : i64, operand = "f32", has_mask = false, has_bias = false, has_sinks = false} {
+    accel.program @attention_program {bq = 16 : i64, bk = 16 : i64, nk = 2 : i64, nq = 1 : i64, d = 8 : i64, dv = 8 : i64, lq = 16 : i64, lk = 32 : i64, batch = 1 : i64, hq = 1 : i64, hkv = 1 : i64, scale = 5.000000e-01 : f64, delta = 0.000000e+00 : f64, tau = 1.000000e+00 : f64, tie = "slack", cap = 0.000000e+00 : f64, causal = true, causal_offset = 0 : i64, window = 0 : i64, layout = "safe", policy = "fp32", kv_order = "forward", rounding = "rne", overflow = "saturate", seed = 0 : i64, accumulate_block = 1 : i64, operand = "f32", has_mask = false, has_bias = false, has_sinks = false} {
       %q = accel.descriptor {tensor = "q", type = tensor<1x1x16x8xf32>}
       %k = accel.descriptor {tensor = "k", type = tensor<1x1x32x8xf32>}
       %v = accel.descriptor {tensor = "v", type = tensor<1x1x32x8xf32>}

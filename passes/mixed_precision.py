@@ -35,8 +35,8 @@ class MixedPrecisionPass(ModulePass):
     `policy` `lamp` is the whole method, `low` never recomputes, `high` computes everything in 16 bit; FP32 attention is what
     stays when this pass does not run. `delta` is the margin of stage 1, `tau` the threshold of stage 2, `tie` its choice among
     equally large sets; `stage1=false` and `stage2=false` are the paper's ablations. `range` `hw` takes the formats of the
-    machine, `unbounded` FP32's exponent range with their mantissas. `shift`, `exp-above-one`, `rounding` (with `seed`) and
-    `accumulate-block` are the options of the same names of docs/lampattention.md section 5.
+    machine, `unbounded` FP32's exponent range with their mantissas. `shift`, `exp-above-one`, `rounding` (with `seed`), `overflow`
+    and `accumulate-block` are the options of the same names of docs/lampattention.md section 5.
 
     Before:
     ```mlir
@@ -107,6 +107,7 @@ class MixedPrecisionPass(ModulePass):
     shift: Literal["truncate", "exact"] = "truncate"
     exp_above_one: Literal["clamp", "keep"] = "clamp"
     rounding: Literal["rne", "rtz", "stochastic"] = "rne"
+    overflow: Literal["saturate", "nan"] = "saturate"
     accumulate_block: int = 1
     seed: int = 0
 
@@ -255,7 +256,7 @@ class _Step:
         type = self._scores_type(element, None if sub_block is None else self.keys // self.sub_blocks)
         properties: dict[str, Attribute] = {
             "rounding": StringAttr(options.rounding),
-            "overflow": StringAttr("saturate"),
+            "overflow": StringAttr(options.overflow),
             "accumulate_block": IntegerAttr(options.accumulate_block, i64),
         }
         if options.rounding == "stochastic":
@@ -263,7 +264,10 @@ class _Step:
         at = [] if sub_block is None else [sub_block]
         accumulate = lamp.AccumulateOp.build(operands=[self.key, self.query, at], result_types=[type], properties=properties)
         scores: SSAValue = emit.add(accumulate, "y8" if sub_block is None else "y").result
-        rounding: dict[str, Attribute] = {"rounding": StringAttr(options.rounding)}
+        rounding: dict[str, Attribute] = {
+            "rounding": StringAttr(options.rounding),
+            "overflow": StringAttr(options.overflow),
+        }
         if options.rounding == "stochastic":
             rounding["seed"] = IntegerAttr(options.seed, i64)
         for op in self.chain[1:]:

@@ -5,7 +5,7 @@ import numpy as np
 from lampc.numerics.arrays import F32, Ints
 from lampc.numerics.formats import FloatFormat
 from lampc.numerics.philox import RandomSite
-from lampc.numerics.rounding import Rounding, round_in_place, round_to
+from lampc.numerics.rounding import Overflow, Rounding, is_plain, round_in_place, round_to
 
 ITEMS_AT_ONCE = 16
 """Tiles worked on together: enough to fill vectors, few enough to stay in cache."""
@@ -30,6 +30,7 @@ def accumulate(
     block: int,
     rounding: Rounding,
     random: RandomSite | None,
+    overflow: Overflow,
 ) -> F32:
     """See `lampc.numerics.kernels.accumulate`; `columns` [Q, d, rows] are the queries, rows contiguous."""
     n, rows, d = len(key_index), columns.shape[2], columns.shape[1]
@@ -48,10 +49,10 @@ def accumulate(
             c += total
             if fmt is None:
                 continue
-            if rounding == "rne":
+            if rounding == "rne" and overflow == "saturate" and is_plain(fmt):
                 round_in_place(c, fmt)
             else:
                 words = random.part(part).words(count, rows, step) if random is not None else None
-                c = round_to(c, fmt, rounding, words)
+                c = round_to(c, fmt, rounding, words, overflow=overflow)
         out[part] = c
     return out

@@ -17,7 +17,7 @@ from lampc.numerics.engine import Engine, engine, form, set_engine
 from lampc.numerics.exponentials import exp_to
 from lampc.numerics.formats import FloatFormat
 from lampc.numerics.philox import RandomSite
-from lampc.numerics.rounding import Rounding, round_in_place, round_to, truncate
+from lampc.numerics.rounding import Overflow, Rounding, check_overflow, is_plain, round_in_place, round_to, truncate
 from lampc.numerics.sets import MAX_SUB_BLOCKS, Sets
 
 Tie: TypeAlias = Literal["slack", "first"]
@@ -78,6 +78,7 @@ def accumulate(
     block: int = 1,
     rounding: Rounding = "rne",
     random: RandomSite | None = None,
+    overflow: Overflow = "saturate",
 ) -> F32:
     """
     Key-query products, the running sum rounded to `fmt` after every `block` terms.
@@ -88,14 +89,17 @@ def accumulate(
     fmt          accumulator format; None is plain FP32
     block        terms summed in FP32, from 0 and in order, before each rounded addition (the last may be fewer)
     rounding     `rne`, `rtz`, or `stochastic`, which needs `random`: the step is the number of the rounded addition
+    overflow     `saturate`, or `nan`: what rounds beyond the largest finite value is NaN, and so stays
     returns      float32 [n, count, rows]: c = 0; for t ascending c = round(f32(c + f32(k*q))), never fused
 
-    Raises ValueError if d differs, `fmt` is unsigned, `block` < 1 or `random` is missing. lampattention.md §4.2.
+    Raises ValueError if d differs, `fmt` is unsigned, `block` < 1, `random` is missing, or sums
+    overflow to a NaN that `fmt` has not. lampattention.md §4.2.
     """
     if keys.shape[2] != queries.shape[2]:
         raise ValueError(f"keys have {keys.shape[2]} elements, queries {queries.shape[2]}")
     if fmt is not None and not fmt.signed:
         raise ValueError(f"format {fmt.name} is unsigned and cannot accumulate")
+    check_overflow(fmt, overflow)
     if block < 1:
         raise ValueError("accumulate_block is at least 1")
     if rounding == "stochastic" and random is None:
@@ -105,7 +109,7 @@ def accumulate(
         columns, column_index = columns[column_index], _ints(np.arange(len(column_index)))
     args = (_f32(keys), _ints(key_index), _ints(key_start), _f32(columns), column_index)
     with np.errstate(all="ignore"):
-        return form("accumulate").accumulate(*args, count, fmt, block, rounding, random)
+        return form("accumulate").accumulate(*args, count, fmt, block, rounding, random, overflow)
 
 
 def soft_cap(
@@ -115,15 +119,16 @@ def soft_cap(
     *,
     rounding: Rounding = "rne",
     random: RandomSite | None = None,
+    overflow: Overflow = "saturate",
 ) -> F32:
     """
     round(f32(cap * tanh(y / cap))) of float32 [n, keys, rows], in float64 up to the rounding to FP32.
 
-    `cap` is rounded to FP32 first; `fmt` None stops at FP32. lampattention.md §4.3.
+    `cap` is rounded to FP32 first; `fmt` None stops at FP32; `overflow` as in `accumulate`. lampattention.md §4.3.
     """
     size = np.float64(np.float32(cap))
     with np.errstate(all="ignore"):
-        return _to_format((size * np.tanh(y / size)).astype(np.float32), fmt, rounding, random)
+        return _to_format((size * np.tanh(y / size)).astype(np.float32), fmt, rounding, random, overflow)
 
 
 def add_bias(
@@ -133,20 +138,26 @@ def add_bias(
     *,
     rounding: Rounding = "rne",
     random: RandomSite | None = None,
+    overflow: Overflow = "saturate",
 ) -> F32:
-    """round(f32(y + bias)) of float32 [n, keys, rows] and a bias that broadcasts to it; `fmt` None: FP32. §4.3."""
+    """
+    round(f32(y + bias)) of float32 [n, keys, rows] and a bias that broadcasts to it; `fmt` None: FP32. lampattention.md §4.3.
+
+    `overflow` as in `accumulate`.
+    """
     with np.errstate(all="ignore"):
-        return _to_format(_f32(y) + _f32(bias), fmt, rounding, random)
+        return _to_format(_f32(y) + _f32(bias), fmt, rounding, random, overflow)
 
 
-def _to_format(x: F32, fmt: FloatFormat | None, rounding: Rounding, random: RandomSite | None) -> F32:
+def _to_format(x: F32, fmt: FloatFormat | None, rounding: Rounding, random: RandomSite | None, overflow: Overflow) -> F32:
+    check_overflow(fmt, overflow)
     if fmt is None:
         return x + np.float32(0)
-    if rounding == "rne":
+    if rounding == "rne" and overflow == "saturate" and is_plain(fmt):
         round_in_place(x, fmt)
         return x
     words = random.words(x.shape[1], x.shape[2]) if random is not None else None
-    return round_to(x, fmt, rounding, words)
+    return round_to(x, fmt, rounding, words, overflow=overflow)
 
 
 def subblock_max(y: F32, live: Bools, nk: int) -> F32:
@@ -317,16 +328,21 @@ def count_above_one(y: F32, live: Bools, muh: F32, mask: Bools | None = None) ->
         return form("stages").count_above_one(_f32(y), _bools(live, y.shape), _mask(mask, len(y)), _f32(muh))
 
 
-def count_saturated(y: F32, live: Bools, fmt: FloatFormat | None) -> tuple[Ints, F32]:
+def count_saturated(y: F32, live: Bools, fmt: FloatFormat | None, overflow: Overflow = "saturate") -> tuple[Ints, F32]:
     """
     How often accumulators [n, keys, rows] ended at the largest finite value, and how large they grew.
 
-    `y` as `accumulate` returned it, before cap and bias; `fmt` None (FP32) never saturates.
-    returns  int64 [n] counts and float32 [n] largest |y| over live entries, 0 if there is none; NaN counts for neither.
-             lampattention.md §6.
+    `y` as `accumulate` returned it, before cap and bias; `fmt` None (FP32) never saturates. With `overflow = nan` those that
+    ended as NaN are counted instead, be it by an overflow or by a NaN among the operands.
+    returns  int64 [n] counts and float32 [n] largest |y| over live entries, 0 if there is none; NaN counts for neither
+             otherwise. lampattention.md §6.
     """
     top = np.float32(np.nan if fmt is None else fmt.max_finite)
-    return form("stages").count_saturated(_f32(y), _bools(live, y.shape), top)
+    alive = _bools(live, y.shape)
+    counts, largest = form("stages").count_saturated(_f32(y), alive, top)
+    if fmt is not None and overflow == "nan":
+        counts = np.count_nonzero(np.isnan(y) & alive, axis=(1, 2)).astype(np.int64)
+    return counts, largest
 
 
 def live_rows(live: Bools, nk: int) -> Bools:

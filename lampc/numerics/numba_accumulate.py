@@ -4,11 +4,12 @@ from typing import Any
 
 import numpy as np
 
+from lampc.numerics import accumulate as by_numpy
 from lampc.numerics.arrays import F32, Ints, frozen
 from lampc.numerics.formats import FloatFormat
 from lampc.numerics.jit import LANES, kernel, largest, load_lanes, plus_product, rounded, store_lanes, zero_lanes
 from lampc.numerics.philox import RandomSite
-from lampc.numerics.rounding import Rounding
+from lampc.numerics.rounding import Overflow, Rounding, is_plain
 from lampc.numerics.threads import spread
 
 _STEPS_PER_NS = 8.0
@@ -33,7 +34,8 @@ def grids_of(fmt: FloatFormat | None, d: int) -> tuple[tuple[Any, ...], tuple[An
         # d products, and as many roundings that each add half a unit in the last place.
         growth = d * (1 + 0.5 * 2.0**-fmt.mantissa_bits) ** min(d, 1000)
         exact = np.int32(23 - fmt.mantissa_bits), np.float32(fmt.max_finite).view(np.int32)
-        return exact, ((smallest, factor),), 2.0 ** (102 + fmt.mantissa_bits) / growth if d <= 1000 else 0.0
+        far = d <= 1000 and fmt.max_exponent == 127
+        return exact, ((smallest, factor),), 2.0 ** (102 + fmt.mantissa_bits) / growth if far else 0.0
     bounded = np.float32(fmt.max_finite), smallest, factor
     return bounded, (*bounded, 0), _NOT_FINITE
 
@@ -49,21 +51,25 @@ def accumulate(
     block: int,
     rounding: Rounding,
     random: RandomSite | None,
+    overflow: Overflow,
 ) -> F32:
     """See `lampc.numerics.kernels.accumulate`; `columns` [Q, d, rows] are the queries, rows contiguous."""
     n, rows, d = len(key_index), columns.shape[2], columns.shape[1]
-    out = np.empty((n, count, rows), np.float32)
     lanes = (keys, key_index, key_start, columns, column_index)
+    if fmt is not None and not is_plain(fmt):
+        return by_numpy.accumulate(*lanes, count, fmt, block, rounding, random, overflow)
+    out = np.empty((n, count, rows), np.float32)
     steps = count * -(-rows // LANES) * LANES * d
-    if block == 1 and (rounding == "rne" or fmt is None):
+    if block == 1 and (fmt is None or (rounding == "rne" and overflow == "saturate")):
         grids = grids_of(fmt, d)
         spread(lambda first, last: _nearest(first, last, *lanes, *grids, out), n, steps / _STEPS_PER_NS)
         return out
     mode = {"rne": 0, "rtz": 1, "stochastic": 2}[rounding] if fmt is not None else 3
-    spacing = (np.float32(0), np.int32(0), np.float32(0))
+    spacing = (np.float32(0), np.int32(0), np.float32(0), np.float32(0))
     if fmt is not None:
         smallest = np.float32(fmt.min_normal).view(np.int32)
-        spacing = (np.float32(fmt.max_finite), smallest, np.float32(2.0**-fmt.mantissa_bits))
+        ceiling = np.float32(fmt.max_finite if overflow == "saturate" else np.inf)
+        spacing = (np.float32(fmt.max_finite), smallest, np.float32(2.0**-fmt.mantissa_bits), ceiling)
     none = frozen(np.zeros(n, np.int64))
     counter = (np.uint64(0), none, none, none, 0)
     if random is not None:
@@ -238,16 +244,17 @@ def _philox(seed: np.uint64, c0: int, c1: int, c2: int, c3: int) -> Any:
 
 @kernel
 def _round_scalar(x: Any, mode: int, spacing: tuple[Any, ...], word: Any) -> Any:
-    largest, smallest, unit = spacing
+    largest, smallest, unit, ceiling = spacing
     size = np.float32(abs(x))
-    size = np.float32(largest if size > largest else size)  # NaN stays
+    size = np.float32(ceiling if size > ceiling else size)  # NaN stays
     power = np.int32(max(np.int32(size.view(np.int32) & np.int32(0x7F800000)), smallest))
     quantum = power.view(np.float32) * unit
     steps = size / quantum
     whole = np.float32(np.rint(steps) if mode == 0 else np.floor(steps))
     if mode == 2:
         whole += np.float32(1 if word < np.float64(steps - whole) * 4294967296.0 else 0)
-    size = whole * quantum
+    size = np.float32(whole * quantum)
+    size = size if size <= largest else np.float32(np.nan)
     return (-size if x < 0 else size) + np.float32(0)
 
 

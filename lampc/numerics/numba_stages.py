@@ -9,7 +9,7 @@ import numpy.typing as npt
 from lampc.numerics import stages
 from lampc.numerics.arrays import F32, F64, Array, Bools, Ints, frozen
 from lampc.numerics.encoding import decode
-from lampc.numerics.exponentials import exp_table
+from lampc.numerics.exponentials import exp_to
 from lampc.numerics.formats import FloatFormat
 from lampc.numerics.jit import (
     LANES,
@@ -22,6 +22,7 @@ from lampc.numerics.jit import (
     store_lanes,
     zero_lanes,
 )
+from lampc.numerics.rounding import is_plain
 from lampc.numerics.sets import Sets
 from lampc.numerics.threads import spread
 
@@ -51,7 +52,8 @@ def shift_exp(
 ) -> F32:
     """See `lampc.numerics.kernels.shift_exp`."""
     bounded = [fmt is not None and fmt.min_exponent != -126 for fmt in (shift_fmt, exp_fmt)]
-    if any(bounded) and not (clamp and all(bounded)):
+    plain = all(fmt is None or is_plain(fmt) for fmt in (shift_fmt, exp_fmt)) and (shift_fmt is None or _has_table(shift_fmt))
+    if not plain or (any(bounded) and not (clamp and all(bounded))):
         return stages.shift_exp(y, live, mask, m, shift_fmt, exp_fmt, clamp, out)
     if shift_fmt is not None and exp_fmt is not None and all(bounded):
         smallest = np.float32(shift_fmt.min_normal).view(np.int32)
@@ -159,10 +161,16 @@ def merge_blocks(low: Array, high: Array, mask: Bools) -> Array:
     return out
 
 
+def _has_table(shift_fmt: FloatFormat) -> bool:
+    # Or needs none, having FP32's range; with smaller subnormals their number would not be a float32.
+    return shift_fmt.min_exponent == -126 or (shift_fmt.bits <= 16 and shift_fmt.min_subnormal >= 2.0**-126)
+
+
 @lru_cache(maxsize=16)
 def _exp_values(shift_fmt: FloatFormat, exp_fmt: FloatFormat) -> F32:
-    # One entry more than there are codes: dead entries look up 0 there.
-    return np.append(decode(exp_table(shift_fmt, exp_fmt), exp_fmt), np.float32(0))
+    # Two entries more than there are codes, for NaN and for dead entries: a format need not have a code for either.
+    values = exp_to(decode(np.arange(1 << shift_fmt.bits), shift_fmt), exp_fmt)
+    return np.append(values, np.array([np.nan, 0], np.float32))
 
 
 @kernel

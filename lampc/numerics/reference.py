@@ -38,6 +38,7 @@ class Options:
     shift: Literal["truncate", "exact"] = "truncate"
     exp_above_one: Literal["clamp", "keep"] = "clamp"
     rounding: Literal["rne", "rtz", "stochastic"] = "rne"
+    overflow: Literal["saturate", "nan"] = "saturate"
     seed: int = 0
     stream: int = 0
     accumulate_block: int = 1
@@ -79,11 +80,11 @@ def f32(x: float) -> float:
     return float(np.float32(x))
 
 
-def narrow(x: float, fmt: FloatFormat, rounding: str = "rne", word: int = 0) -> float:
+def narrow(x: float, fmt: FloatFormat, rounding: str = "rne", word: int = 0, overflow: str = "saturate") -> float:
     """`x` on the grid of `fmt`; §2."""
-    if math.isnan(x):
-        return x
-    size = min(abs(x), fmt.max_finite)
+    if math.isnan(x) or (math.isinf(x) and overflow == "nan"):
+        return NAN
+    size = abs(x) if overflow == "nan" else min(abs(x), fmt.max_finite)
     exponent = max(math.frexp(size)[1] - 1, fmt.min_exponent)
     steps = math.ldexp(size, fmt.mantissa_bits - exponent)
     whole = math.floor(steps)
@@ -93,6 +94,8 @@ def narrow(x: float, fmt: FloatFormat, rounding: str = "rne", word: int = 0) -> 
     elif rounding == "stochastic":
         whole += word / 2**32 < part
     size = math.ldexp(whole, exponent - fmt.mantissa_bits)
+    if size > fmt.max_finite:
+        return NAN
     return size if x > 0 or size == 0 else (-size if fmt.signed else 0.0)
 
 
@@ -283,7 +286,7 @@ class _Run:
         word = 0
         if self.o.rounding == "stochastic":
             word = int(philox(self.o.seed, self.o.stream, entry[1], entry[0], step * 4 + site))
-        return narrow(x, fmt, self.o.rounding, word)
+        return narrow(x, fmt, self.o.rounding, word, self.o.overflow)
 
     def raised(self, muh: dict[int, float], y: dict[Entry, float]) -> dict[int, float]:
         """The maximum so far with the entries of y."""
@@ -389,6 +392,7 @@ class _Run:
         """§6: saturated entries and the largest, before cap and bias."""
         fmt = self.format(level)
         sizes = [abs(self.accumulator(e, level)) for sub in subs for e in sub]
-        sizes = [size for size in sizes if not math.isnan(size)]
-        saturated = 0 if fmt is None else sum(size == fmt.max_finite for size in sizes)
-        self.stats.add_saturation("" if fmt is None else fmt.name, 0, saturated, max(sizes, default=0.0))
+        numbers = [size for size in sizes if not math.isnan(size)]
+        over = len(sizes) - len(numbers) if self.o.overflow == "nan" else sum(x == fmt.max_finite for x in numbers if fmt)
+        saturated = 0 if fmt is None else over
+        self.stats.add_saturation("" if fmt is None else fmt.name, 0, saturated, max(numbers, default=0.0))

@@ -59,6 +59,26 @@ def round_to(
         return np.add(np.where(value < 0, negative, size), 0.0).astype(np.float32)
 
 
+def is_plain(fmt: FloatFormat) -> bool:
+    """
+    Whether the forms of rounding that vectorise, here and in Numba's kernels, are right for a format.
+
+    They are for every format that lampattention.md §2 names. Not for one without mantissa bits, whose ties are a matter of
+    the code, nor at the ends of FP32's range, where the numbers that they add would overflow or have lost bits.
+    """
+    if fmt.mantissa_bits == 0 or fmt.min_exponent < -126:
+        return False
+    if fmt.min_exponent == -126:
+        return fmt.mantissa_bits < 23
+    return fmt.max_exponent + 24 - fmt.mantissa_bits <= 127
+
+
+def check_overflow(fmt: FloatFormat | None, overflow: Overflow) -> None:
+    """Raise ValueError if an overflow would become a NaN that `fmt` has not."""
+    if fmt is not None and overflow == "nan" and fmt.nan == "none":
+        raise ValueError(f"format {fmt.name} has no NaN that an overflow could become; let it saturate")
+
+
 def overflows(x: npt.ArrayLike, fmt: FloatFormat, rounding: Rounding = "rne", words: Words | None = None) -> Bools:
     """
     bool of the shape of `x`: which values round beyond the largest finite one; `.sum()` counts them.
@@ -76,7 +96,8 @@ def truncate(x: npt.ArrayLike, fmt_cut: FloatFormat = E4M3) -> F32:
 
 def round_in_place(x: F32, fmt: FloatFormat) -> None:
     """
-    `round_to(x, fmt)` written back into the contiguous float32 array `x`: the form that vectorises, for signed formats.
+    `round_to(x, fmt)` written back into the contiguous float32 array `x`: the form that vectorises, for signed formats
+    that are `is_plain`.
 
     In a narrow exponent range, adding and subtracting 1.5 * 2^(23-m) times the power of two below |x| leaves m bits.
     With FP32's range that sum would overflow, but there a format is FP32 with 23-m bits less, subnormals included.

@@ -46,10 +46,10 @@ def shift_exp(
 ) -> F32:
     """See `lampc.numerics.kernels.shift_exp`."""
     s = m[:, None, :] - y
+    if clamp:
+        s = np.maximum(s, np.float32(0))
     if shift_fmt is not None:
         s = round_to(s, shift_fmt if clamp else replace(shift_fmt, signed=True))
-    elif clamp:
-        s = np.maximum(s, np.float32(0))
     e: F32 = np.where(_inside(live, mask), exp_to(s, exp_fmt), np.float32(0))
     if out is None:
         return e

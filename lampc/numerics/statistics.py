@@ -24,7 +24,8 @@ class Statistics:
     stage1       int64 [heads, N_k+1]: live (warp, tile) pairs by sub-blocks recomputed after stage 1
     final        int64 [heads, N_k+1]: the same after both stages
     dead_tiles   int64 [heads]: (warp, tile) pairs with no live entry, skipped
-    saturated    format name -> int64 [heads]: live entries whose accumulator ended at the largest finite value
+    saturated    format name -> int64 [heads]: live entries whose accumulator ended at the largest finite value; with
+                 `overflow = nan` those where it ended as NaN
     above_one    int64 [heads]: exponentials clamped at, or kept above, one
     largest      float32 [heads]: largest |accumulator| over live entries, to compare with `LIMIT`
     """

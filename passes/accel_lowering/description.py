@@ -104,6 +104,7 @@ def describe(lanes: tiled.LanesOp) -> Description:
         layout=lanes.layout.data if lanes.layout is not None else "safe",
         policy=policy,
         kv_order=loop.order.data,
+        overflow=_overflow(lanes, loop),
         accumulate_block=_accumulate_block(lanes, loop),
         operand=_operand(lanes, [tensors[name] for name in "qkv"]),
         has_mask="mask" in tensors,
@@ -165,6 +166,18 @@ def _accumulate_block(lanes: tiled.LanesOp, loop: tiled.TileLoopOp) -> int:
     if len(blocks) > 1:
         refuse(lanes, "a program has one accumulate_block")
     return blocks.pop() if blocks else 1
+
+
+def _overflow(lanes: tiled.LanesOp, loop: tiled.TileLoopOp) -> str:
+    found = {
+        op.overflow.data
+        for kind in (lamp.AccumulateOp, tiled.SoftCapOp, tiled.AddBiasOp)
+        for op in _all(loop, kind)
+        if op.overflow
+    }
+    if len(found) > 1:
+        refuse(lanes, "a program has one overflow, of accumulation, cap and bias")
+    return found.pop() if found else "saturate"
 
 
 def _check_formats(loop: tiled.TileLoopOp) -> None:

@@ -18,6 +18,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "policy": ("lamp", "low", "high", "fp32"),
     "tie": ("slack", "first"),
     "rounding": ("rne", "rtz", "stochastic"),
+    "overflow": ("saturate", "nan"),
     "kv_order": ("forward", "reverse", "sink-first"),
     "operand": tuple(OPERAND_BYTES),
 }
@@ -32,6 +33,7 @@ class Config:
 
     bq, bk, nk, nq   rows of a warp, keys of a sub-block, sub-blocks of a tile, warps of a thread block
     scale, delta     rounded to FP32 by whoever uses them; `cap` 0 means none, `window` 0 none
+    overflow         what the accumulator's format makes of a value beyond its largest finite one
     operand          type of Q, K and V in memory: f32, bf16, f16 or e4m3
 
     Raises InputError for what cannot be.
@@ -60,6 +62,7 @@ class Config:
     policy: str = "lamp"
     kv_order: str = "forward"
     rounding: str = "rne"
+    overflow: str = "saturate"
     seed: int = 0
     accumulate_block: int = 1
     operand: str = "f32"

@@ -231,11 +231,10 @@ class AttnFunctions(InterpreterFunctions):
 
     @impl(tiled.SoftCapOp)
     def run_cap(self, interpreter: Interpreter, op: tiled.SoftCapOp, args: PythonValues) -> PythonValues:
-        rounding: Any = op.rounding.data if op.rounding is not None else "rne"
         start = self._key_starts(args[0].shape[1], args[1:])
         random = random_site(self.run, op, SITE_CAP, start, args[1:])
         fmt = element_format(op.result)
-        return (kernels.soft_cap(args[0], op.cap.value.data, fmt, rounding=rounding, random=random),)
+        return (kernels.soft_cap(args[0], op.cap.value.data, fmt, **_to_format(op), random=random),)
 
     def _key_starts(self, count: int, at: Sequence[SubBlocks]) -> Ints:
         """First key of each lane's tile, or of each sub-block of `count` keys that a region recomputes."""
@@ -253,9 +252,8 @@ class AttnFunctions(InterpreterFunctions):
         if at:
             lanes = lanes[at[0].lane]
         tile = rows_tile(bias, lanes.batch, lanes.head, lanes.query_start, start, lanes.rows, scores.shape[1])
-        rounding: Any = op.rounding.data if op.rounding is not None else "rne"
         random = random_site(self.run, op, SITE_BIAS, start, at)
-        return (kernels.add_bias(scores, tile, element_format(op.result), rounding=rounding, random=random),)
+        return (kernels.add_bias(scores, tile, element_format(op.result), **_to_format(op), random=random),)
 
     @impl(tiled.OnlineSoftmaxOp)
     def run_online(self, interpreter: Interpreter, op: tiled.OnlineSoftmaxOp, args: PythonValues) -> PythonValues:
@@ -277,6 +275,12 @@ class AttnFunctions(InterpreterFunctions):
     @impl(tiled.NormalizeOp)
     def run_normalize(self, interpreter: Interpreter, op: tiled.NormalizeOp, args: PythonValues) -> PythonValues:
         return (kernels.normalise(args[0], args[1]),)
+
+
+def _to_format(op: tiled.SoftCapOp | tiled.AddBiasOp) -> dict[str, Any]:
+    """How the result of an op gets its format; level 3 has FP32, and does not say."""
+    choices = {"rounding": op.rounding, "overflow": op.overflow}
+    return {name: choice.data for name, choice in choices.items() if choice is not None}
 
 
 def _order(tiles: int, order: str) -> list[int]:

@@ -79,6 +79,7 @@ class LampFunctions(InterpreterFunctions):
         fmt = element_format(op.result)
         assert fmt is not None
         rounding: Any = op.rounding.data
+        overflow: Any = op.overflow.data
         scores = kernels.accumulate(
             tile.data,
             key_value,
@@ -89,9 +90,10 @@ class LampFunctions(InterpreterFunctions):
             fmt,
             block=op.accumulate_block.value.data,
             rounding=rounding,
+            overflow=overflow,
             random=random_site(self.run, op, SITE_LOW if op.sub_block is None else SITE_HIGH, start, args[2:]),
         )
-        counts, largest = kernels.count_saturated(scores, live, fmt)
+        counts, largest = kernels.count_saturated(scores, live, fmt, overflow)
         if op.sub_block is None or step.held is None:
             self.run.counts().add_saturation(fmt.name, head, counts, largest)
         else:

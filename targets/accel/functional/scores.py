@@ -6,6 +6,8 @@ import numpy as np
 
 from lampc.numerics import kernels
 from lampc.numerics.arrays import F32, Bools, Ints
+from lampc.numerics.rounding import Overflow
+from lampc.targets.accel.config import Config
 from lampc.targets.accel.functional.chunk import Chunk, Handler
 from lampc.targets.accel.functional.codes import SCORE_FORMATS, Codes, ScoreFormat
 from lampc.targets.accel.functional.contexts import Contexts
@@ -80,13 +82,18 @@ def _on_logits(change: Callable[[Chunk, Blocks, F32], F32]) -> Blockwise:
     return run
 
 
+def overflow_of(config: Config) -> Overflow:
+    """What the accumulator's formats make of a value beyond their largest finite one."""
+    return "nan" if config.overflow == "nan" else "saturate"
+
+
 def _capped(chunk: Chunk, blocks: Blocks, y: F32) -> F32:
-    return kernels.soft_cap(y, chunk.config.cap, blocks.format.value)
+    return kernels.soft_cap(y, chunk.config.cap, blocks.format.value, overflow=overflow_of(chunk.config))
 
 
-def _biased(_chunk: Chunk, blocks: Blocks, y: F32) -> F32:
+def _biased(chunk: Chunk, blocks: Blocks, y: F32) -> F32:
     bias = blocks.c.t.entries(blocks.word["bias"], 4)[blocks.lane, blocks.theta]
-    return kernels.add_bias(y, bias, blocks.format.value)
+    return kernels.add_bias(y, bias, blocks.format.value, overflow=overflow_of(chunk.config))
 
 
 def _scaled(_chunk: Chunk, blocks: Blocks, y: F32) -> F32:

@@ -9,7 +9,7 @@ from lampc.targets.accel.functional.chunk import Chunk, Handler
 from lampc.targets.accel.functional.codes import SCORE_FORMATS
 from lampc.targets.accel.functional.contexts import Contexts
 from lampc.targets.accel.functional.memory import rows_of
-from lampc.targets.accel.functional.scores import exponentials
+from lampc.targets.accel.functional.scores import exponentials, overflow_of
 from lampc.targets.accel.functional.words import Word
 from lampc.targets.accel.instruction import Format
 
@@ -85,15 +85,17 @@ def _mx_qk(chunk: Chunk, c: Contexts, word: Word, at: Ints) -> None:
 def _accumulate(
     chunk: Chunk, word: Word, keys: F32, key_index: Ints, key_start: Ints, queries: F32, lane: Ints, count: int
 ) -> F32:
-    fmt, block = SCORE_FORMATS[word.format].value, chunk.config.accumulate_block
-    return kernels.accumulate(keys, key_index, key_start, queries, lane, count, fmt, block=block)
+    fmt, config = SCORE_FORMATS[word.format].value, chunk.config
+    return kernels.accumulate(
+        *(keys, key_index, key_start, queries, lane, count, fmt), block=config.accumulate_block, overflow=overflow_of(config)
+    )
 
 
 def _keep(chunk: Chunk, c: Contexts, word: Word, lane: Ints, theta: Ints, y: F32) -> None:
     if not len(lane):
         return
     codes = SCORE_FORMATS[word.format]
-    counted = kernels.count_saturated(y, c.live[lane, theta], codes.value)
+    counted = kernels.count_saturated(y, c.live[lane, theta], codes.value, overflow_of(c.config))
     if c.held is not None and word.format is Format.E4M11:
         c.held.add_saturation(lane, *counted)
     else:

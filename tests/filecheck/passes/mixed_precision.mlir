@@ -11,7 +11,7 @@ func.func @attention(%q: tensor<1x2x16x8xf32>, %k: tensor<1x2x64x8xf32>, %v: ten
 
 // CHECK:      attn.softmax_init %lane : tensor<16x!lamp.float<e4m11>>, tensor<16xf32>, tensor<16x8xf32>
 // CHECK:      %y8 = lamp.accumulate %key, %scaled {rounding = "rne", overflow = "saturate", accumulate_block = 1 : i64} : {{.*}} -> tensor<64x16x!lamp.float<e4m3>>
-// CHECK-NEXT: attn.soft_cap %y8 {cap = 2.000000e+01 : f32, rounding = "rne"} : tensor<64x16x!lamp.float<e4m3>>
+// CHECK-NEXT: attn.soft_cap %y8 {cap = 2.000000e+01 : f32, rounding = "rne", overflow = "saturate"} : tensor<64x16x!lamp.float<e4m3>>
 // CHECK-NEXT: attn.add_bias
 // CHECK:      lamp.threat_order
 // CHECK:      lamp.recompute_unsafe %sb in %order

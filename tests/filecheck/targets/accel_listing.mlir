@@ -8,7 +8,7 @@ func.func @attention(%q: tensor<1x4x40x8xbf16>, %k: tensor<1x2x96x8xbf16>, %v: t
 }
 
 // The mask broadcasts over batch and heads, and Q, K and V are stored in 2 bytes; the output is FP32.
-// CHECK:      .cfg accumulate_block=1 operand=bf16 has_mask=true has_bias=false has_sinks=false
+// CHECK:      .cfg seed=0 accumulate_block=1 operand=bf16 has_mask=true has_bias=false has_sinks=false
 // CHECK:      .descriptor q bf16 1x4x40x8
 // CHECK:      .descriptor mask i1 1x1x40x96
 // CHECK-NEXT: .descriptor o f32 1x4x40x4

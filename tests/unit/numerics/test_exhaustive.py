@@ -4,8 +4,6 @@ Every value there is, marked `exhaustive` (`make test-exhaustive`), and a sample
 Float32 numbers are cut into 256 blocks by their top eight bits, so that a sample can take some of every block.
 """
 
-from typing import Literal, TypeAlias
-
 import ml_dtypes
 import numpy as np
 import pytest
@@ -17,12 +15,11 @@ from lampc.numerics.arrays import F32
 from lampc.numerics.formats import E4M3
 from lampc.numerics.rounding import round_in_place
 from tests.unit.numerics.oracles import by_gfloat, code_value, grid, ml_dtypes_e4m3, same
+from tests.unit.numerics.strategies import any_format
 
 CODED = [fmt for fmt in FORMATS.values() if fmt.bits <= 16]
 GFLOAT = [fmt for fmt in CODED if fmt.nan == "all-ones"]
 BLOCK = 1 << 24
-Nan: TypeAlias = Literal["all-ones", "none", "ieee"]
-NANS: tuple[Nan, ...] = ("all-ones", "none", "ieee")
 
 
 def all_agree_on_e4m3(x: F32) -> None:
@@ -111,18 +108,6 @@ def test_some_values_by_gfloat(fmt: FloatFormat):
     x = (rng.standard_normal(20_000) * 2.0 ** rng.integers(-45, 12, 20_000)).astype(np.float32)
     x = x if fmt.signed else np.abs(x)
     assert same(round_to(x, fmt), by_gfloat(x, fmt))
-
-
-@st.composite
-def any_format(draw: st.DrawFn) -> FloatFormat:
-    """Any format of at most 16 bits whose values FP32 has."""
-    nan: Nan = draw(st.sampled_from(NANS))
-    signed = draw(st.booleans())
-    exponent_bits = draw(st.integers(2, 8))
-    mantissa_bits = draw(st.integers(1 if nan == "ieee" else 0, 15 - exponent_bits))
-    top = (1 << exponent_bits) - 1
-    least, most = max(top - 127, -20), min(149 + 1 - mantissa_bits, top + 20)
-    return FloatFormat("any", signed, exponent_bits, mantissa_bits, draw(st.integers(least, max(least, most))), nan)
 
 
 @settings(max_examples=150, deadline=None)

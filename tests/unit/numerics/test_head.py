@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from lampc.numerics import kernels, reference
 from lampc.numerics.arrays import F32, Array
-from lampc.numerics.formats import HW, UNBOUNDED, FloatFormat
+from lampc.numerics.formats import HW, UNBOUNDED, FormatSet
 from lampc.numerics.masks import Liveness, live_entries, rows_tile, split_mask
 from lampc.numerics.philox import SITE_BIAS, SITE_CAP, SITE_HIGH, SITE_LOW, RandomSite
 from lampc.numerics.reference import Head, Options
 from lampc.numerics.statistics import Statistics
+from tests.unit.numerics.strategies import any_formats
 
 
 def lanes_attention(head: Head, o: Options) -> tuple[F32, Statistics]:
@@ -47,8 +48,9 @@ def lanes_attention(head: Head, o: Options) -> tuple[F32, Statistics]:
         mu, omega = kernels.sink_state(sinks, None if fp32 else f.high)
     acc = np.zeros((n, o.bq, dv), np.float32)
 
-    def logits(first: int, count: int, fmt: FloatFormat | None, live: Array, which: Array) -> F32:
-        step = 0 if fmt == f.low else 1
+    def logits(first: int, count: int, level: str, live: Array, which: Array) -> F32:
+        fmt = None if fp32 else f.high if level == "high" else f.low
+        step = int(level == "high")
         at = np.full(n, first)
 
         def site(kind: int, step: int) -> RandomSite:
@@ -65,14 +67,15 @@ def lanes_attention(head: Head, o: Options) -> tuple[F32, Statistics]:
             block=o.accumulate_block,
             rounding=o.rounding,
             random=site(SITE_HIGH if step else SITE_LOW, 0),
+            overflow=o.overflow,
         )
-        counts, largest = kernels.count_saturated(y, live, fmt)
+        counts, largest = kernels.count_saturated(y, live, fmt, o.overflow)
         stats.add_saturation("" if fmt is None else fmt.name, zero[which], counts[which], largest[which])
         if head.softcap is not None:
-            y = kernels.soft_cap(y, head.softcap, fmt, rounding=o.rounding, random=site(SITE_CAP, step))
+            y = kernels.soft_cap(y, head.softcap, fmt, rounding=o.rounding, random=site(SITE_CAP, step), overflow=o.overflow)
         if bias is not None:
             tile = rows_tile(bias, zero, zero, start, at, o.bq, count)
-            y = kernels.add_bias(y, tile, fmt, rounding=o.rounding, random=site(SITE_BIAS, step))
+            y = kernels.add_bias(y, tile, fmt, rounding=o.rounding, random=site(SITE_BIAS, step), overflow=o.overflow)
         return y
 
     def tile(first: int, mu: F32, omega: F32, acc: F32) -> tuple[F32, F32, F32]:
@@ -88,7 +91,7 @@ def lanes_attention(head: Head, o: Options) -> tuple[F32, Statistics]:
 
         def recompute(theta: int, which: Array) -> F32:
             part = slice(theta * o.bk, theta * o.bk + o.bk)
-            again = logits(first + theta * o.bk, o.bk, f.high, live[:, part], which)
+            again = logits(first + theta * o.bk, o.bk, "high", live[:, part], which)
             y[which, part] = again[which]
             high[which, theta] = True
             return kernels.subblock_max(again, live[:, part], 1)[:, 0]
@@ -99,7 +102,7 @@ def lanes_attention(head: Head, o: Options) -> tuple[F32, Statistics]:
                 top = recompute(theta, alive[:, theta])
                 muh = np.where(alive[:, theta, None], np.maximum(muh, top), muh)
         else:
-            y = logits(first, width, None if fp32 else f.low, live, some)
+            y = logits(first, width, "low", live, some)
             top = kernels.subblock_max(y, live, o.nk)
             if o.policy in ("low", "fp32") or not o.stage1:
                 muh = np.maximum(muh, top.max(axis=1))
@@ -210,6 +213,7 @@ OPTIONS = st.builds(
     tie=st.sampled_from(["slack", "first"]),
     shift=st.sampled_from(["truncate", "exact"]),
     rounding=st.sampled_from(["rne", "rne", "rne", "rtz", "stochastic"]),
+    overflow=st.sampled_from(["saturate", "saturate", "nan"]),
     seed=st.integers(0, 2**64 - 1),
     stream=st.integers(0, 99),
     accumulate_block=st.sampled_from([1, 1, 2, 4]),
@@ -238,6 +242,13 @@ def test_hw(draw: dict[str, Any], options: Options, seed: int):
 @given(HEADS, OPTIONS, st.sampled_from(["clamp", "keep"]), st.integers(0, 2**32))
 def test_unbounded(draw: dict[str, Any], options: Options, above: Any, seed: int):
     options = replace(options, formats=UNBOUNDED, exp_above_one=above)
+    check(random_head(np.random.default_rng(seed), draw), options)
+
+
+@settings(max_examples=60, deadline=None)
+@given(HEADS, OPTIONS, any_formats(), st.integers(0, 2**32))
+def test_formats_of_any_layout(draw: dict[str, Any], options: Options, formats: FormatSet, seed: int):
+    options = replace(options, formats=formats)
     check(random_head(np.random.default_rng(seed), draw), options)
 
 

@@ -65,6 +65,7 @@ PRECISIONS: dict[str, dict[str, Any] | None] = {
     "blocked": {"accumulate_block": 3},
     "rtz": {"rounding": "rtz"},
     "stochastic": {"rounding": "stochastic", "seed": 7},
+    "overflow to NaN": {"overflow": "nan"},
 }
 
 

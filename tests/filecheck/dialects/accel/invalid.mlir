@@ -161,7 +161,7 @@ accel.program @attention {bq = 16 : i64} {
 
 // -----
 
-accel.program @attention {bq = 1 : i64, bk = 1 : i64, nk = 1 : i64, nq = 1 : i64, d = 1 : i64, dv = 1 : i64, lq = 1 : i64, lk = 1 : i64, batch = 1 : i64, hq = 1 : i64, hkv = 1 : i64, scale = 1.0 : f64, delta = 0.0 : f64, tau = 0.5 : f64, tie = "slack", cap = 0.0 : f64, causal = false, causal_offset = 0 : i64, window = 0 : i64, layout = "safe", policy = "lamp", kv_order = "forward", rounding = "rne", seed = 0 : i64, accumulate_block = 1 : i64, operand = "f32", has_mask = false, has_bias = false, has_sinks = false} {
+accel.program @attention {bq = 1 : i64, bk = 1 : i64, nk = 1 : i64, nq = 1 : i64, d = 1 : i64, dv = 1 : i64, lq = 1 : i64, lk = 1 : i64, batch = 1 : i64, hq = 1 : i64, hkv = 1 : i64, scale = 1.0 : f64, delta = 0.0 : f64, tau = 0.5 : f64, tie = "slack", cap = 0.0 : f64, causal = false, causal_offset = 0 : i64, window = 0 : i64, layout = "safe", policy = "lamp", kv_order = "forward", rounding = "rne", overflow = "saturate", seed = 0 : i64, accumulate_block = 1 : i64, operand = "f32", has_mask = false, has_bias = false, has_sinks = false} {
   accel.stream "warp" {
   }
 }

@@ -1,7 +1,7 @@
 // RUN: XDSL_ROUNDTRIP
 // RUN: XDSL_GENERIC_ROUNDTRIP
 
-accel.program @attention_0 {bq = 16 : i64, bk = 16 : i64, nk = 4 : i64, nq = 8 : i64, d = 64 : i64, dv = 64 : i64, lq = 512 : i64, lk = 512 : i64, batch = 1 : i64, hq = 9 : i64, hkv = 3 : i64, scale = 1.250000e-01 : f64, delta = 3.906250e-03 : f64, tau = 5.000000e-01 : f64, tie = "slack", cap = 0.000000e+00 : f64, causal = true, causal_offset = 0 : i64, window = 0 : i64, layout = "safe", policy = "lamp", kv_order = "forward", rounding = "rne", seed = 0 : i64, accumulate_block = 1 : i64, operand = "f32", has_mask = false, has_bias = false, has_sinks = false} {
+accel.program @attention_0 {bq = 16 : i64, bk = 16 : i64, nk = 4 : i64, nq = 8 : i64, d = 64 : i64, dv = 64 : i64, lq = 512 : i64, lk = 512 : i64, batch = 1 : i64, hq = 9 : i64, hkv = 3 : i64, scale = 1.250000e-01 : f64, delta = 3.906250e-03 : f64, tau = 5.000000e-01 : f64, tie = "slack", cap = 0.000000e+00 : f64, causal = true, causal_offset = 0 : i64, window = 0 : i64, layout = "safe", policy = "lamp", kv_order = "forward", rounding = "rne", overflow = "saturate", seed = 0 : i64, accumulate_block = 1 : i64, operand = "f32", has_mask = false, has_bias = false, has_sinks = false} {
   %k = accel.descriptor {tensor = "k", type = tensor<1x3x512x64xbf16>}
   %kb = accel.buffer {buffer = "k", slots = 3 : i64, bytes = 16384 : i64}
   %kb2 = accel.buffer {buffer = "k2", slots = 3 : i64, bytes = 16384 : i64, base = 49152 : i64, index = 1 : i64}
