@@ -20,6 +20,7 @@ from lampc.passes.raising.host_nodes import HostNodes
 from lampc.passes.raising.mask_structure import Structure, split_masks
 from lampc.passes.raising.mask_terms import MaskTerm
 from lampc.passes.raising.plan import Operand, Plan
+from lampc.passes.raising.score_output import score_output
 
 FLOATING = (1, 10, 11, 16)
 """Floating softmax_precision values; the softmax runs in FP32 for all of them."""
@@ -59,7 +60,12 @@ def match(node: NodeOp, host: HostNodes) -> Plan:
         packed = sizes.rank == 3 and len(shape_of(x)) == 3
         return Operand(x, (b, rows, (*head, *inner)) if packed else target, target)
 
-    structure, terms = _masks(node, host, canonical, sizes)
+    mask = operand(node, 3)
+    if mask is not None:
+        mask = _checked_mask(node, host, mask, sizes)
+    structure, terms = _masks(node, host, canonical, sizes, mask)
+    if _used(node, 3):
+        others += ((node.results[3], _scores(node, host, canonical, sizes, cached[0], mask)),)
     return Plan(
         node,
         place(node.operands[0], h, l, d),
@@ -81,8 +87,6 @@ def _used(node: NodeOp, index: int) -> bool:
 
 
 def _refuse_unsupported(node: NodeOp) -> None:
-    if _used(node, 3):
-        raise Refusal("its output qk_matmul_output is used", node)
     past = [operand(node, 4) is not None, operand(node, 5) is not None]
     if any(past) and not all(past):
         raise Refusal("only one of past_key and past_value is given", node)
@@ -179,7 +183,34 @@ def _softcap(node: NodeOp) -> float | None:
     return cap or None
 
 
-def _masks(node: NodeOp, host: HostNodes, canonical: Layout, sizes: _Sizes) -> tuple[Structure | None, tuple[MaskTerm, ...]]:
+def _scores(node: NodeOp, host: HostNodes, canonical: Layout, sizes: _Sizes, key: SSAValue, mask: SSAValue | None) -> SSAValue:
+    """What stands for the output qk_matmul_output."""
+
+    def four_axes(value: SSAValue, heads: int) -> SSAValue:
+        if len(shape_of(value)) == 4:
+            return value
+        rows = shape_of(value)[1]
+        split = host.reshape(value, (sizes.batch, rows, heads, sizes.size))
+        return host.node("Transpose", [split], shape=(sizes.batch, heads, rows, sizes.size), perm=(0, 2, 1, 3))
+
+    names = ("left_window_size", "right_window_size")
+    bounded = int_attribute(node, "is_causal", 0) == 1 or any(int_attribute(node, name, -1) >= 0 for name in names)
+    live = _positions(node, host, canonical, sizes).value if bounded or operand(node, 6) is not None else None
+    return score_output(
+        node,
+        host,
+        four_axes(node.operands[0], sizes.heads),
+        four_axes(key, sizes.key_heads),
+        scale=_scale(node, sizes.size),
+        softcap=_softcap(node),
+        mask=mask,
+        live=live,
+    )
+
+
+def _masks(
+    node: NodeOp, host: HostNodes, canonical: Layout, sizes: _Sizes, mask: SSAValue | None
+) -> tuple[Structure | None, tuple[MaskTerm, ...]]:
     """is_causal, windows, lengths and attn_mask as numbers and tensors."""
     left, right = int_attribute(node, "left_window_size", -1), int_attribute(node, "right_window_size", -1)
     causal = int_attribute(node, "is_causal", 0) == 1
@@ -191,10 +222,8 @@ def _masks(node: NodeOp, host: HostNodes, canonical: Layout, sizes: _Sizes) -> t
         structure = Structure(sizes.past, left + 1 if left >= 0 else None) if causal else None
     else:
         terms.append(_positions(node, host, canonical, sizes))
-    mask = operand(node, 3)
     if mask is None:
         return structure, tuple(terms)
-    mask = _checked_mask(node, host, mask, sizes)
     shape = shape_of(mask)
     layout = tuple(() if n == 1 else group for n, group in zip(shape, canonical[4 - len(shape) :], strict=True))
     term = MaskTerm(node, mask, layout, selects=element_of(mask) == i1)

@@ -19,7 +19,6 @@ LEFT_ALONE = {
     "lineariser_nosoftmax": "no softmax between the two products",
     "returns_probs": "its result is also used by the graph's outputs",
     "cross_kpm_weights": "its result is also used by",
-    "qkout_mode": "its output qk_matmul_output is used",
     "hand_ms_gqa": "this operator of com.microsoft is not supported",
 }
 # onnxruntime itself cannot run these

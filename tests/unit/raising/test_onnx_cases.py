@@ -11,7 +11,6 @@ from tests.models.whole import raised
 from tests.unit.frontend.builders import onnx_node_cases
 
 REASONS = {
-    "its output qk_matmul_output is used",
     "its result is also used by",
 }
 
