@@ -56,6 +56,8 @@ def measure(
     Raises ModelError if onnxruntime cannot run it, InputError if there is no perplexity to compute.
     """
     names = find_logits(inputs, outputs) if wants_perplexity else None
+    if outputs and not any(array.size for array in outputs.values()):  # onnxruntime refuses sizes of zero
+        return Accuracy(compare(outputs, outputs), None, None, 0.0)
     session = ModelSession(model.source, Weights(model.constants), threads)
     start = time.perf_counter()
     reference = session.run(inputs)

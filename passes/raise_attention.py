@@ -7,7 +7,7 @@ from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, Module
 from xdsl.dialects.func import FuncOp
 from xdsl.passes import ModulePass
 
-from lampc.dialects.onnx import ConstantOp, InitializerOp, NodeOp
+from lampc.dialects.onnx import ConstantOp, InitializerOp, NodeOp, is_tensor
 from lampc.passes.raising import decomposed, microsoft, standard
 from lampc.passes.raising.axis_maps import LayoutError
 from lampc.passes.raising.candidates import Site, sites, unweighted
@@ -89,6 +89,8 @@ def _raise(site: Site, opset: int) -> str | None:
     """Raise one candidate; the reason if it stays."""
     if site.refusal is not None:
         return str(site.refusal)
+    if any(is_tensor(result.type) and 0 in result.type.get_shape() for result in site.node.results[:1]):
+        return "its result is empty; there is nothing to compute"
     host = HostNodes(site.node if site.contraction is None else site.contraction.node, opset)
     if not host.anchor.results[0].uses:  # raised from its other operand
         return None

@@ -30,6 +30,7 @@ from lampc.dialects.onnx import (
     ValuesAttr,
     element_of_dtype,
     is_tensor,
+    numpy_dtype,
     onnx_dtype,
 )
 from lampc.dialects.onnx_attributes import Array
@@ -199,6 +200,7 @@ class SegmentSession:
         self.name = function.sym_name.data
         self.inputs = [name.data for name in segment.input_names]
         self.outputs = [name.data for name in segment.output_names]
+        self.empty = _empty(segment.result_types)
         builder = _Builder(originals, weights.arrays)
         graph = builder.graph(self.name, function, self.inputs, self.outputs)
         model = onnx.ModelProto(ir_version=proto.ir_version, graph=graph)
@@ -215,8 +217,19 @@ class SegmentSession:
 
         Raises ModelError with onnxruntime's reason.
         """
+        if self.empty is not None:
+            return list(self.empty)
         feeds = dict(zip(self.inputs, arrays, strict=True))
         return run_session(self.session, self.outputs, feeds, f"host segment '{self.name}'")
+
+
+def _empty(types: Sequence[Attribute]) -> list[Array] | None:
+    """The results if none has an element: onnxruntime has kernels that refuse such sizes. None if one may have."""
+    tensors = [type_ for type_ in types if is_tensor(type_)]
+    shapes = [type_.get_shape() for type_ in tensors]
+    if not types or len(tensors) < len(types) or any(0 not in shape or min(shape) < 0 for shape in shapes):
+        return None
+    return [np.zeros(shape, numpy_dtype(type_.element_type)) for shape, type_ in zip(shapes, tensors, strict=True)]
 
 
 class _Builder:

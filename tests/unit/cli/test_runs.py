@@ -178,3 +178,14 @@ def test_policy_host_runs_the_models_own_attention(lampc: Lampc, tiny: Path):
     assert "none: the host runs the model's own attentions" in seen.out and "tiles" not in seen.out
     refused = lampc(tiny, "--target", "accel", *SIZES, "--policy", "host")
     assert refused.code == 2 and "--policy host needs --target numpy" in refused.err
+
+
+@pytest.mark.parametrize("target", ["numpy", "accel"])
+@pytest.mark.parametrize("sizes", [("batch=0", "seq=4"), ("batch=2", "seq=0")])
+def test_nothing_in_gives_nothing_out(lampc: Lampc, tiny: Path, target: str, sizes: tuple[str, str]):
+    """Though onnxruntime's own Attention refuses such sizes."""
+    words = ("--dim", sizes[0], "--dim", sizes[1], "--policy", "fp32", "--check", "--outputs", "out.npz")
+    seen = lampc(tiny, "--target", target, *words)
+    assert (seen.code, seen.err) == (0, "")
+    with np.load("out.npz") as outputs:
+        assert outputs["y"].shape == (int(sizes[0][-1]), int(sizes[1][-1]), 16) and outputs["y"].dtype == np.float32
