@@ -6,10 +6,12 @@ copy and no sub-model comes near protobuf's 2 GB; nothing is opened by path. Inf
 refuses real tensors that contradict them. Source: docs/onnx.md §5.
 """
 
+import ctypes
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnxruntime  # pyright: ignore[reportMissingTypeStubs]
@@ -40,6 +42,7 @@ from lampc.frontend.graphs import free_names
 ort: Any = onnxruntime  # untyped: every use of it is in this file
 
 INJECTED_LOCATION = "lampc-holds-these-values"
+bfloat16 = np.dtype(ml_dtypes.bfloat16)
 _NO_NUMPY = frozenset((TensorProto.BFLOAT16, TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E5M2))
 
 
@@ -155,9 +158,29 @@ def run_session(session: Any, outputs: Sequence[str], feeds: Mapping[str, Any], 
     Raises ModelError with onnxruntime's reason.
     """
     try:
+        if any(array.dtype == bfloat16 for array in feeds.values()) or any(
+            output.type == "tensor(bfloat16)" for output in session.get_outputs()
+        ):
+            return _run_narrow(session, outputs, feeds)
         return list(session.run(list(outputs), dict(feeds)))
     except Exception as error:
         raise ModelError(f"onnxruntime failed: {first_line(error)}", where=what) from error
+
+
+def _run_narrow(session: Any, outputs: Sequence[str], feeds: Mapping[str, Array]) -> list[Any]:
+    """A run with bf16 tensors, which onnxruntime does not exchange with NumPy: it gets and gives their bits."""
+    values = {name: ort_value(array, TensorProto.BFLOAT16 if array.dtype == bfloat16 else 0) for name, array in feeds.items()}
+    results: list[Any] = []
+    for value in session.run_with_ort_values(list(outputs), values):
+        if value.data_type() != "tensor(bfloat16)":
+            results.append(value.numpy())
+            continue
+        shape = tuple(value.shape())
+        bits = np.empty(shape, np.uint16)
+        if bits.size:
+            ctypes.memmove(bits.ctypes.data, value.data_ptr(), bits.nbytes)
+        results.append(bits.view(bfloat16))
+    return results
 
 
 def first_line(error: Exception) -> str:
