@@ -16,7 +16,6 @@ from lampc.passes.raising.layout_ops import LAYOUT_OPS, unchanged
 from lampc.passes.raising.softmaxes import softmax_of
 
 FUSED = (
-    "GroupQueryAttention",
     "DecoderMaskedMultiHeadAttention",
     "DecoderMaskedSelfAttention",
     "DecoderAttention",

@@ -1,5 +1,5 @@
 """
-Match onnxruntime's own `Attention` and `MultiHeadAttention` (domain com.microsoft) in their plain forms.
+Match onnxruntime's own `Attention` and `MultiHeadAttention` (domain com.microsoft) in their plain forms, and pass on the rest.
 
 Projection, bias and mask go to the host as nodes of their own. Their semantics were found by trial on onnxruntime 1.32
 (docs/onnx.md §3): padding adds `mask_filter_value` where causality excludes.
@@ -13,6 +13,7 @@ from xdsl.dialects.builtin import AnyFloat, f32, i1
 from xdsl.ir import SSAValue
 
 from lampc.dialects.onnx import NodeOp, onnx_dtype
+from lampc.passes.raising import group_query
 from lampc.passes.raising.axis_maps import Axis, Layout, axis
 from lampc.passes.raising.graph import (
     Refusal,
@@ -29,7 +30,7 @@ from lampc.passes.raising.mask_structure import Structure, split_masks
 from lampc.passes.raising.mask_terms import MaskTerm
 from lampc.passes.raising.plan import Operand, Plan
 
-SUPPORTED = ("Attention", "MultiHeadAttention")
+SUPPORTED = ("Attention", "MultiHeadAttention", "GroupQueryAttention")
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,8 @@ class _Inputs:
 
 def match(node: NodeOp, host: HostNodes) -> Plan:
     """The attention that a com.microsoft node computes; `host` takes nodes to be added. Raises Refusal with the reason."""
+    if is_node(node, "GroupQueryAttention", domain="com.microsoft"):
+        return group_query.match(node, host)
     heads = int_attribute(node, "num_heads", 0)
     inputs = _attention(node, host) if is_node(node, "Attention", domain="com.microsoft") else _multi_head(node, host)
     (batch, queries, width), (_, keys, key_width), (_, _, value_width) = (

@@ -19,7 +19,6 @@ LEFT_ALONE = {
     "lineariser_nosoftmax": "no softmax between the two products",
     "returns_probs": "its result is also used by the graph's outputs",
     "cross_kpm_weights": "its result is also used by",
-    "hand_ms_gqa": "this operator of com.microsoft is not supported",
 }
 # onnxruntime itself cannot run these
 NO_REFERENCE = ("rotary23_broadcast_batch1", "dyns23.sdpa", "sdpa_bf16", "padmask_b11s_bool.d23")
