@@ -1,7 +1,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-exhaustive lint typecheck unit lit conformance bench docs clean
+.PHONY: help demo test test-exhaustive lint typecheck unit lit conformance fuzz bench docs clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -70,6 +70,9 @@ lit: $(DEV)  ## IR tests (lit and filecheck)
 
 conformance: $(DEV)  ## Count what is recognised: ONNX's suite, and the corpus at CORPUS (WRITE=1: into the pages too)
 	@$(BIN)/python -m tests.conformance $(if $(WRITE),--write-docs)
+
+fuzz: $(DEV)  ## Compile mutated models for FUZZ_SECONDS (default 120); FUZZ_SEED repeats a run
+	@$(BIN)/python -m tests.fuzz --seconds $(or $(FUZZ_SECONDS),120) $(if $(FUZZ_SEED),--seed $(FUZZ_SEED))
 
 bench: $(DEV)  ## Speed of compiler and simulators
 	@$(BIN)/python -m benchmarks
