@@ -210,7 +210,8 @@ def _unbound_pieces(model: Model, solver: _Solver, shapes: Mapping[str, tuple[in
                 for name in sorted(_names(tree)) if tree is not None else (dim,):
                     if name not in named and name not in solver.values:
                         named.add(name)
-                        yield f"'{printable(name)}' of {where}", f"--dim {shlex.quote(f'{name}={_example_size(solver, name)}')}"
+                        option = shlex.quote(f"{printable(name)}={_example_size(solver, name)}")
+                        yield f"'{printable(name)}' of {where}", f"--dim {option}"
 
 
 def _example_size(solver: _Solver, dim: Dim) -> int:
@@ -287,7 +288,8 @@ def bind_dims(
     pieces = list(_unbound_pieces(model, solver, resolved))
     if pieces:
         what = ", ".join(dict.fromkeys(piece for piece, _ in pieces))
-        command = " ".join(["lampc", shlex.quote(model.file), "--target numpy", *dict.fromkeys(option for _, option in pieces)])
+        options = dict.fromkeys(option for _, option in pieces)
+        command = " ".join(["lampc", shlex.quote(printable(model.file, 300)), "--target numpy", *options])
         no_shape = any(value.dims is None and value.name not in resolved and value.is_tensor for value in model.inputs)
         raise InputError(
             f"no size for {what}; give inputs or sizes, for example: {command}",

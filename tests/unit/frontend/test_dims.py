@@ -167,3 +167,10 @@ def test_well_formed_options() -> None:
     assert parse_dim("a=b=3") == ("a=b", 3)
     assert parse_shape("ids=1x512") == ("ids", (1, 512))
     assert parse_shape("step=") == ("step", ())
+
+
+def test_a_dimension_with_a_line_break_in_its_name_is_told_in_one_line():
+    made = model([node("Relu", ["x"], ["y"])], [value("x", ("a\nb", 4))], [value("y", ("a\nb", 4))])
+    with pytest.raises(InputError) as told:
+        bind_dims(load(made))
+    assert str(told.value).isprintable()
