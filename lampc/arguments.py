@@ -45,6 +45,9 @@ class Arguments:
     max_error: float | None
     print_pipeline: bool
     explain: bool
+    isolate: bool
+    memory_limit: float
+    time_limit: float
     quiet: bool
     verbose: bool
 
@@ -127,6 +130,15 @@ def _add_data(group: Any) -> None:
         + ", ".join(f"{name} ({number})" for name, number in budgets().items())
         + " (repeatable; docs/onnx.md section 6)",
     )
+    group.add_argument(
+        "--isolate",
+        action="store_true",
+        help="for models nobody vouches for: do it all in a process of its own, within --memory-limit and --time-limit",
+    )
+    group.add_argument(
+        "--memory-limit", type=_number, default=8.0, metavar="GIB", help="of --isolate: private memory; default 8"
+    )
+    group.add_argument("--time-limit", type=_number, default=600.0, metavar="S", help="of --isolate: real time; default 600")
     group.add_argument("--outputs", type=Path, metavar="F.npz", help="write the graph outputs")
     group.add_argument(
         "--threads", type=_count(1, 1024), metavar="N", help="for onnxruntime and the kernels; default: all cores"
@@ -256,6 +268,9 @@ def parse_arguments(words: Sequence[str]) -> Arguments:
         raise UsageError(
             "--explain compiles and runs nothing, so --emit, --check and --outputs have nothing to do; leave them out"
         )
+    for name, value in (("--memory-limit", parsed.memory_limit), ("--time-limit", parsed.time_limit)):
+        if not 0 < value < math.inf:
+            raise UsageError(f"{name} {value}: give a number above 0")
     if parsed.check and parsed.no_compare:
         raise UsageError("--check needs the comparison that --no-compare leaves out")
     if options.policy == "host" and parsed.target != "numpy":
@@ -274,6 +289,9 @@ def parse_arguments(words: Sequence[str]) -> Arguments:
         max_error=parsed.max_error,
         print_pipeline=parsed.print_pipeline,
         explain=parsed.explain,
+        isolate=parsed.isolate,
+        memory_limit=parsed.memory_limit,
+        time_limit=parsed.time_limit,
         quiet=parsed.quiet,
         verbose=parsed.verbose,
     )

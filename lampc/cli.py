@@ -11,14 +11,15 @@ import traceback
 from collections.abc import Sequence
 
 from lampc.arguments import Arguments, parse_arguments
-from lampc.errors import LampcError, UsageError
+from lampc.errors import LampcError, UsageError, printable
 
 
 def main(args: Sequence[str] | None = None) -> None:
     """Run `lampc` on `args` (default: the command line's). Raises SystemExit with the exit codes above where it is not 0."""
     words = list(sys.argv[1:] if args is None else args)
     try:
-        code = _run(parse_arguments(words))
+        arguments = parse_arguments(words)
+        code = _isolated(arguments, words) if arguments.isolate else _run(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader has had enough (`lampc ... | head`); without this Python complains when it closes stdout.
@@ -45,6 +46,14 @@ def main(args: Sequence[str] | None = None) -> None:
         code = 70
     if code:
         sys.exit(code)
+
+
+def _isolated(arguments: Arguments, words: Sequence[str]) -> int:
+    from lampc.isolate import run_isolated
+
+    rest = [word for word in words if word != "--isolate"]
+    file = printable(str(arguments.request.model), 300)
+    return run_isolated(rest, file, memory_gib=arguments.memory_limit, seconds=arguments.time_limit)
 
 
 def _run(arguments: Arguments) -> int:

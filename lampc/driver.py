@@ -197,6 +197,14 @@ def run_model(request: Request, compiled: Compiled, progress: Progress) -> Resul
 
     Raises LampcError.
     """
+    try:
+        return _run(request, compiled, progress)
+    except LampcError as error:
+        error.file = error.file or compiled.model.file
+        raise
+
+
+def _run(request: Request, compiled: Compiled, progress: Progress) -> Result:
     timer = compiled.timer
     threads.set_threads(request.threads)
     engine = _engine(request, compiled)
