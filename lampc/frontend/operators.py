@@ -79,6 +79,9 @@ def check_versions(model: ModelProto) -> dict[str, int]:
         )
     if any(version < 1 for version in imports.values()):
         raise ModelError("an imported opset has a version below 1", code="E-OPSET-MISSING")
+    for domain, version in imports.items():
+        if version >= 2**31:  # onnx's schemas have 32-bit versions
+            raise ModelError(f"domain '{printable(domain)}' is imported in version {version}", code="E-OPSET-FUTURE")
     return imports
 
 

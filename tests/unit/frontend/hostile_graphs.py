@@ -187,6 +187,13 @@ def _(folder: Path) -> ModelProto:
     return attention(opset=99)
 
 
+@case("opset_of_another_domain_beyond_32_bits", "E-OPSET-FUTURE")
+def _(folder: Path) -> ModelProto:
+    made = attention()
+    made.opset_import.add(domain="com.microsoft", version=2**40)
+    return made
+
+
 @case("ir_future", "E-IR-FUTURE")
 def _(folder: Path) -> ModelProto:
     made = attention()
