@@ -16,11 +16,15 @@ from lampc.dialects.onnx_attributes import Array
 
 _LARGE = 2**20
 """Bytes of an initializer that are worth letting go of after they were read."""
+_PIECE = 2**26
+"""Bytes that hashing reads before it lets go of them."""
 
 
-def array_sha256(array: Array) -> str:
+def array_sha256(array: Array, unload: Callable[[], None] | None = None) -> str:
     """
     SHA-256 over dtype, shape and little-endian bytes: equal digests are equal tensors, whatever file they come from.
+
+    unload  called after every piece of a large one that was read (`Constants.unload`)
 
     Reads every byte once (about 1.1 GB/s); strings are hashed by their text.
     """
@@ -29,7 +33,11 @@ def array_sha256(array: Array) -> str:
         for item in array.reshape(-1):
             digest.update(repr(item).encode())
     elif array.size:
-        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        for start in range(0, flat.size, _PIECE):
+            digest.update(flat[start : start + _PIECE].data)
+            if unload is not None and flat.size >= _LARGE:
+                unload()
     return digest.hexdigest()
 
 
@@ -96,8 +104,4 @@ class Constants(Mapping[str, Array]):
             self._unload()
 
     def _hash(self, name: str) -> str:
-        array = self[name]
-        digest = array_sha256(array)
-        if array.nbytes >= _LARGE:
-            self.unload()
-        return digest
+        return array_sha256(self[name], self._unload)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -51,15 +52,17 @@ class HostRuntime:
         self.sessions: dict[SegmentOp, SegmentSession] = {}
         self.calls: list[Call] = []
         self._call_of: dict[CallOp, Call] = {}
+        segments = [op for op in self.main.body.block.ops if isinstance(op, SegmentOp)]
+        # onnxruntime holds a segment's weights several times while it loads: the largest first, when little else is held.
+        for op in sorted(segments, key=lambda op: -_weight(self.functions[op.callee.string_value()])):
+            function = self.functions[op.callee.string_value()]
+            self.sessions[op] = SegmentSession(model.proto, originals, self.weights, op, function, threads)
         for op in self.main.body.block.ops:
-            if isinstance(op, SegmentOp):
-                function = self.functions[op.callee.string_value()]
-                self.sessions[op] = SegmentSession(model.proto, originals, self.weights, op, function, threads)
-            elif isinstance(op, CallOp):
+            if isinstance(op, CallOp):
                 call = Call(len(self.calls), op.callee.string_value(), node_name(op))
                 self.calls.append(call)
                 self._call_of[op] = call
-            elif not isinstance(op, ConstantOp | InitializerOp | ReturnOp):
+            elif not isinstance(op, ConstantOp | InitializerOp | ReturnOp | SegmentOp):
                 raise CompileError(f"'{op.name}' in main; run lamp-outline-host first")
         self.input_names = _names(self.main.arg_attrs, [a.name_hint for a in self.main.body.block.args])
         self.fixed = _fixed_values(self.main.arg_attrs, len(self.input_names))
@@ -104,6 +107,11 @@ class HostRuntime:
             if value not in self.returned:
                 frees.setdefault(op, []).append(value)
         return frees
+
+
+def _weight(function: FuncOp) -> int:
+    """Elements of the constants of a segment."""
+    return sum(prod(op.result.type.get_shape()) for op in function.body.block.ops if isinstance(op, InitializerOp))
 
 
 def node_name(op: CallOp | SegmentOp) -> str:

@@ -9,6 +9,7 @@ refuses real tensors that contradict them. Source: docs/onnx.md §5.
 import ctypes
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Protocol
 
 import ml_dtypes
@@ -89,13 +90,22 @@ def share_pool(threads: int | None) -> None:
         _pool.append(threads)
 
 
+@cache
+def _share_arena() -> None:
+    """One arena for all sessions of the process: segments run one by one, and each would keep memory of its own."""
+    place = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
+    ort.create_and_register_allocator(place, None)
+
+
 def session_options(threads: int | None) -> Any:
     """
-    Quiet; the shared pool if there is one, else one for each session that sleeps when idle (a model has many sessions), with
-    `threads` workers (None: all cores).
+    Quiet; memory from one arena; the shared pool if there is one, else a pool for each session that sleeps when idle (there are
+    many), with `threads` workers (None: all cores).
     """
     options = ort.SessionOptions()
     options.log_severity_level = 4
+    _share_arena()
+    options.add_session_config_entry("session.use_env_allocators", "1")
     if _pool:
         options.use_per_session_threads = False
         return options
@@ -148,7 +158,10 @@ def start(model: onnx.ModelProto, options: Any, what: str) -> Any:
 def inject(options: Any, weights: Weights, names: Mapping[str, int]) -> None:
     """Give a session the constants that its model names without values (ONNX data types by name)."""
     if names:
-        options.add_external_initializers(list(names), [weights.value(name, dtype) for name, dtype in names.items()])
+        values = [weights.value(name, dtype) for name, dtype in names.items()]
+        options.add_external_initializers(list(names), values)
+        for name, value in zip(names, values, strict=True):
+            options.add_initializer(name, value)  # lets onnxruntime drop the copy that it makes of an injected one
 
 
 def run_session(session: Any, outputs: Sequence[str], feeds: Mapping[str, Any], what: str) -> list[Any]:
@@ -194,8 +207,11 @@ class ModelSession:
     def __init__(self, proto: onnx.ModelProto, weights: Weights, threads: int | None):
         options = session_options(threads)
         outside = {t.name: t.data_type for t in proto.graph.initializer if t.data_location == TensorProto.EXTERNAL}
+        model = onnx.ModelProto()
+        model.CopyFrom(proto)
+        self.tables = {name: weights.arrays[name] for name in take_tables(model.graph, outside)}
         inject(options, weights, outside)
-        self.session = start(proto, options, "the model")
+        self.session = start(model, options, "the model")
         weights.arrays.unload()
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Any]:
@@ -205,7 +221,7 @@ class ModelSession:
         Raises ModelError with onnxruntime's reason.
         """
         names = [output.name for output in self.session.get_outputs()]
-        return dict(zip(names, run_session(self.session, names, inputs, "the model"), strict=True))
+        return dict(zip(names, run_session(self.session, names, {**inputs, **self.tables}, "the model"), strict=True))
 
 
 class SegmentSession:
@@ -226,6 +242,7 @@ class SegmentSession:
         self.empty = _empty(segment.result_types)
         builder = _Builder(originals, weights.arrays)
         graph = builder.graph(self.name, function, self.inputs, self.outputs)
+        self.tables = {name: weights.arrays[name] for name in take_tables(graph, builder.injected)}
         model = onnx.ModelProto(ir_version=proto.ir_version, graph=graph)
         model.opset_import.extend(proto.opset_import)
         model.functions.extend(proto.functions)
@@ -242,7 +259,7 @@ class SegmentSession:
         """
         if self.empty is not None:
             return list(self.empty)
-        feeds = dict(zip(self.inputs, arrays, strict=True))
+        feeds = dict(zip(self.inputs, arrays, strict=True)) | self.tables
         return run_session(self.session, self.outputs, feeds, f"host segment '{self.name}'")
 
 
@@ -253,6 +270,28 @@ def _empty(types: Sequence[Attribute]) -> list[Array] | None:
     if not types or len(tensors) < len(types) or any(0 not in shape or min(shape) < 0 for shape in shapes):
         return None
     return [np.zeros(shape, numpy_dtype(type_.element_type)) for shape, type_ in zip(shapes, tensors, strict=True)]
+
+
+def take_tables(graph: onnx.GraphProto, outside: dict[str, int]) -> list[str]:
+    """
+    Make inputs of the injected constants that are only looked up in; returns their names, which are taken out of `outside`.
+
+    onnxruntime copies a constant while it loads, which for a lookup table gains nothing.
+    """
+    looked_up: set[str] = set()
+    others = {output.name for output in graph.output} | {value.name for value in graph.input}
+    for node in graph.node:
+        if node.op_type == "Gather" and not node.domain:
+            looked_up.add(node.input[0])
+            others.update(node.input[1:])
+        else:
+            others |= free_names(node)
+    tables = [name for name, dtype in outside.items() if name in looked_up - others and dtype not in _NO_NUMPY]
+    for tensor in [tensor for tensor in graph.initializer if tensor.name in tables]:
+        graph.initializer.remove(tensor)
+        graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, None))
+        del outside[tensor.name]
+    return tables
 
 
 class _Builder:

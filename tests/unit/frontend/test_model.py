@@ -203,3 +203,20 @@ def test_order_of_sorted_nodes_is_kept_where_possible() -> None:
     nodes = [node("Add", ["b_out", "a_out"], ["y"]), *(node("Relu", ["x"], [f"{name}_out"]) for name in names)]
     loaded = load(model(nodes, [value("x")], [value("y")]))
     assert [inner.output[0] for inner in loaded.proto.graph.node] == ["c_out", "b_out", "a_out", "y"]
+
+
+def test_mapped_weights_can_be_let_go_of_and_read_again(tmp_path: Path) -> None:
+    weights = np.arange(2**19, dtype=np.float32)
+    (tmp_path / "w.data").write_bytes(weights.tobytes())
+    outside = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=weights.shape, data_location=TensorProto.EXTERNAL)
+    outside.external_data.add(key="location", value="w.data")
+    path = tmp_path / "m.onnx"
+    path.write_bytes(
+        model([node("Add", ["x", "w"], ["y"])], [value("x", (1,))], [value("y", None)], [outside]).SerializeToString()
+    )
+    constants = load_model(path).constants
+    array = constants["w"]
+    digest = array_sha256(np.array(array))
+    assert constants.sha256("w") == digest
+    constants.unload()
+    np.testing.assert_array_equal(array, weights)

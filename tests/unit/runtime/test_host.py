@@ -185,3 +185,33 @@ def test_outputs_that_cannot_be_compared():
         compare({}, {"y": np.zeros(3)})
     with pytest.raises(InputError, match=r"output 'y': shape \(2,\), the reference has \(3,\)"):
         compare({"y": np.zeros(2)}, {"y": np.zeros(3)})
+
+
+def looked_up(graph: Graph, also: bool) -> Graph:
+    """A table that Gather reads, and a product too if `also`."""
+    table = graph.constant(graph.rng.standard_normal((500, 8)))
+    rows = graph.node("Gather", table, graph.given("i", np.array([[3, 499]])))
+    if also:
+        rows = graph.node("Add", rows, graph.node("MatMul", graph.input("x", 1, 2, 500), table))
+    graph.output(rows, 1, 2, 8)
+    return graph
+
+
+@pytest.mark.parametrize("also", [False, True])
+def test_tables_are_given_at_each_run_unless_something_else_reads_them(also: bool):
+    graph = looked_up(Graph(), also)
+    model = load(graph)
+    runtime = runtime_of(model, graph.inputs)
+    (session,) = runtime.sessions.values()
+    assert list(session.tables) == ([] if also else ["c0"])
+    (difference,) = compare(runtime.run(graph.inputs, nothing), reference_outputs(model, graph.inputs))
+    assert difference.within(0.0)
+
+
+def test_a_segment_without_an_element_in_its_results_does_not_run():
+    graph = Graph()
+    graph.output(graph.node("Attention", *(graph.given(n, np.zeros((1, 2, 0, 4), np.float32)) for n in "qkv")), 1, 2, 0, 4)
+    graph.opset = 23
+    runtime = runtime_of(load(graph), graph.inputs)
+    (output,) = runtime.run(graph.inputs, nothing).values()
+    assert output.shape == (1, 2, 0, 4) and output.dtype == np.float32
