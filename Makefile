@@ -52,8 +52,8 @@ test: $(DEV)  ## All checks: lint, types, filecheck tests, unit and model tests
 	grep -E '(passed|failed|error|no tests ran).* in [0-9]' $(LOGS)/unit | tail -n 1 || tail -n 1 $(LOGS)/unit; \
 	exit $$status
 
-test-exhaustive: $(DEV)  ## Number formats and tables, every value there is (minutes)
-	@$(BIN)/python -m pytest -m exhaustive tests/unit/numerics
+test-exhaustive: $(DEV)  ## Number formats and tables, every value there is; options at random (minutes)
+	@$(BIN)/python -m pytest -m exhaustive tests/unit
 
 lint: $(DEV)  ## Style: ruff check, ruff format --check
 	@$(BIN)/ruff format --check .

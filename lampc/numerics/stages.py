@@ -79,38 +79,41 @@ def keep_low(xi: F32, omegah: F32, free: Sets, tau: np.float32, tie: str) -> Set
     best = np.zeros(len(xi), np.uint16)
     lanes: Ints = np.arange(len(xi), dtype=np.int64)  # those without a set yet
     for sets in _by_size(xi.shape[1]):
-        weights, omega, allowed = xi[lanes], omegah[lanes], free[lanes].astype(np.int64)
+        weights, omega, allowed = xi[lanes], omegah[lanes, None], free[lanes, None].astype(np.int64)
         square = omega * omega
         votes = ~np.isnan(omega)
         counts = votes & (square > 0) & (square < np.inf)
+        least = np.full(len(lanes), np.inf, np.float32)
         found = np.zeros(len(lanes), np.bool_)
-        least = np.full(len(lanes), np.inf)
-        for kept in sets:
-            inside = (kept & ~allowed) == 0
-            if not inside.any():
-                continue
-            x = np.zeros(omega.shape, np.float32)
+        for start in range(0, len(sets), _SETS_AT_ONCE):
+            kept = sets[start : start + _SETS_AT_ONCE]
+            x = np.zeros((len(lanes), len(kept), xi.shape[2]), np.float32)
             for theta in range(xi.shape[1]):
-                if kept >> theta & 1:
-                    x += weights[:, theta]
-            feasible = inside & ((x <= tau * square) | ~votes).all(axis=1)
-            slack = np.where(counts, x / square, 0).max(axis=1, initial=0) if tie == "slack" else np.zeros(len(lanes))
-            better = feasible & (~found | (slack < least))
-            best[lanes[better]], least[better] = kept, slack[better]
-            found |= feasible
+                x += np.where((kept >> theta & 1)[:, None], weights[:, None, theta], np.float32(0))
+            feasible = ((kept & ~allowed) == 0) & ((x <= tau * square) | ~votes).all(axis=2)
+            slack = np.zeros(feasible.shape, np.float32)
+            if tie == "slack":
+                slack = np.where(counts, x / square, np.float32(0)).max(axis=2, initial=0)
+            slack[~feasible] = np.inf
+            first = slack.argmin(axis=1)
+            found |= feasible.any(axis=1)
+            better = slack.min(axis=1) < least
+            best[lanes[better]], least[better] = kept[first[better]], slack[better, first[better]]
         lanes = lanes[~found]
         if not len(lanes):
             break
     return best
 
 
+_SETS_AT_ONCE = 64
+
+
 @lru_cache(maxsize=MAX_SUB_BLOCKS)
-def _by_size(sub_blocks: int) -> list[list[int]]:
+def _by_size(sub_blocks: int) -> list[Ints]:
     # Largest sets first; among equals descending, which is ascending in what is recomputed.
-    sets: list[list[int]] = [[] for _ in range(sub_blocks + 1)]
-    for kept in range((1 << sub_blocks) - 1, -1, -1):
-        sets[sub_blocks - kept.bit_count()].append(kept)
-    return sets
+    sets: Ints = np.arange((1 << sub_blocks) - 1, -1, -1, dtype=np.int64)
+    size = np.bitwise_count(sets)
+    return [sets[size == count] for count in range(sub_blocks, -1, -1)]
 
 
 def count_above_one(y: F32, live: Bools, mask: Bools, muh: F32) -> Ints:

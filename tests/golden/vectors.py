@@ -29,6 +29,7 @@ PRECISIONS: dict[str, dict[str, Any] | None] = {
     "rtz": {"rounding": "rtz"},
     "stochastic": {"rounding": "stochastic", "seed": 2**63 + 5},
     "blocks-of-8": {"accumulate_block": 8},
+    "overflow-nan": {"overflow": "nan"},
 }
 
 
@@ -56,7 +57,13 @@ def _extremes(seed: int) -> Case:
     return Case(q, k, v, mask=rng.random((16, 70)) < 0.7, tiling={"kv_order": "reverse"})
 
 
-SHAPES = {"plain": _plain, "everything": _everything, "extremes": _extremes}
+def _many(seed: int) -> Case:
+    q, k, v = operands(seed, heads=2, kv_heads=1, queries=24, keys=100, d=40, dv=8)
+    tiling = {"bq": 8, "nq": 2, "bk": 4, "nk": 12, "operands": "e4m3"}
+    return Case(q, k, v, attention={"scale": 0.5, "causal": True, "causal_offset": 76}, tiling=tiling)
+
+
+SHAPES = {"plain": _plain, "everything": _everything, "extremes": _extremes, "many": _many}
 
 
 def digest(array: Array) -> str:

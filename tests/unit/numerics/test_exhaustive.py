@@ -4,22 +4,25 @@ Every value there is, marked `exhaustive` (`make test-exhaustive`), and a sample
 Float32 numbers are cut into 256 blocks by their top eight bits, so that a sample can take some of every block.
 """
 
+from fractions import Fraction
+
 import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lampc.numerics import FORMATS, FloatFormat, decode, encode, overflows, round_to
+from lampc.numerics import FORMATS, FloatFormat, decode, encode, kernels, overflows, round_to
 from lampc.numerics.arrays import F32
 from lampc.numerics.formats import E4M3
-from lampc.numerics.rounding import round_in_place
+from lampc.numerics.rounding import Overflow, round_in_place
 from tests.unit.numerics.oracles import by_gfloat, code_value, grid, ml_dtypes_e4m3, same
 from tests.unit.numerics.strategies import any_format
 
 CODED = [fmt for fmt in FORMATS.values() if fmt.bits <= 16]
 GFLOAT = [fmt for fmt in CODED if fmt.nan == "all-ones"]
 BLOCK = 1 << 24
+OVERFLOWS: tuple[Overflow, ...] = ("saturate", "nan")
 
 
 def all_agree_on_e4m3(x: F32) -> None:
@@ -74,6 +77,8 @@ def check_midpoints(fmt: FloatFormat, values: np.ndarray[tuple[int], np.dtype[np
     """Between neighbours of the grid: the midpoint goes to the even one, its float64 neighbours to the nearer one."""
     low, high = values[:-1], values[1:]
     middle = (low + high) / 2  # exact: one bit more than the format has
+    for a, m, b in zip(low.tolist(), middle.tolist(), high.tolist(), strict=True):
+        assert Fraction(a) < Fraction(m) < Fraction(b) and Fraction(m) * 2 == Fraction(a) + Fraction(b)
     to_even = np.where((np.arange(len(low)) + even) % 2 == 0, low, high)
     signs = (1.0, -1.0) if fmt.signed else (1.0,)
     for sign in signs:
@@ -92,6 +97,36 @@ def test_every_midpoint_and_its_neighbours(fmt: FloatFormat):
         middle = ((values[:-1] + values[1:]) / 2).astype(np.float32)
         for x in (middle, np.nextafter(middle, np.float32(np.inf)), np.nextafter(middle, np.float32(0))):
             assert same(round_to(x, fmt), by_gfloat(x, fmt))
+
+
+def check_accumulators(fmt: FloatFormat, values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> None:
+    """0 + 1*x is x rounded: midpoints, both float32 neighbours and the values themselves, by every form of the kernels."""
+    with np.errstate(over="ignore"):
+        middle = np.append((values[:-1] + values[1:]) / 2, fmt.max_finite * 1.5).astype(np.float32)
+        near = np.concatenate(
+            [values.astype(np.float32), middle, *(np.nextafter(middle, np.float32(x)) for x in (-np.inf, np.inf))]
+        )
+    x = np.concatenate([near, -near, np.zeros(-2 * len(near) % 16, np.float32)])
+    keys, zero, one = x.reshape(1, -1, 1), np.zeros(1, np.int64), np.ones((1, 16, 1), np.float32)
+    expected = {overflow: round_to(x, fmt, overflow=overflow) for overflow in OVERFLOWS}
+    for name in ("numba", "numpy"):
+        kernels.set_engine(name)
+        for overflow in OVERFLOWS:
+            got = kernels.accumulate(keys, zero, zero, one, zero, len(x), fmt, overflow=overflow)[0]
+            assert same(got[:, 0], expected[overflow]) and same(got[:, 15], expected[overflow])
+    kernels.set_engine("auto")
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("fmt", [fmt for fmt in FORMATS.values() if fmt.signed], ids=str)
+def test_every_midpoint_in_an_accumulator(fmt: FloatFormat):
+    check_accumulators(fmt, grid(fmt))
+
+
+@pytest.mark.parametrize("fmt", [fmt for fmt in FORMATS.values() if fmt.signed], ids=str)
+def test_some_midpoints_in_an_accumulator(fmt: FloatFormat):
+    values = grid(fmt)
+    check_accumulators(fmt, values if fmt.bits <= 8 else np.concatenate([values[:200], values[-200:]]))
 
 
 @pytest.mark.parametrize("fmt", CODED, ids=str)

@@ -3,10 +3,12 @@
 import math
 from bisect import bisect_left
 from decimal import Context, Decimal
+from typing import Literal
 
 import numpy as np
 import pytest
 
+from lampc.numerics import kernels
 from lampc.numerics.encoding import decode
 from lampc.numerics.exponentials import exp_table, exp_to
 from lampc.numerics.formats import UE5M3_EXP, UE5M3_SHIFT, UE5M11_EXP, UE5M11_SHIFT, UE8M11, FloatFormat
@@ -28,6 +30,20 @@ def test_tables_are_correctly_rounded(shift: FloatFormat, result: FloatFormat):
         gap = (value - grid[upper - 1]) - (grid[upper] - value)
         assert gap != 0  # exp of a non-zero rational is no rational: there are no ties
         assert table[code] == (upper if gap > 0 else upper - 1)
+
+
+@pytest.mark.parametrize("engine", ["numba", "numpy"])
+@pytest.mark.parametrize(("shift", "result"), [(UE5M3_SHIFT, UE5M3_EXP), (UE5M11_SHIFT, UE5M11_EXP)], ids=["8 bit", "16 bit"])
+def test_kernels_look_up_what_the_table_says(shift: FloatFormat, result: FloatFormat, engine: Literal["numba", "numpy"]):
+    codes = np.arange(1 << shift.bits)
+    maximum = decode(codes, shift)[None]  # every shift, and NaN, as the distance from a logit of 0
+    logits = np.zeros((1, 1, len(codes)), np.float32)
+    chosen = kernels.engine()
+    kernels.set_engine(engine)
+    e = kernels.shift_exp(logits, logits == 0, maximum, shift, result, clamp=True)
+    kernels.set_engine(chosen)
+    expected = decode(exp_table(shift, result), result)
+    assert np.array_equal(e[0, 0], expected, equal_nan=True)
 
 
 def test_float32_in_between_would_be_wrong():

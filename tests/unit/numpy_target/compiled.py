@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import ml_dtypes
 import numpy as np
 from xdsl.context import Context
 from xdsl.dialects.builtin import FunctionType, ModuleOp, TensorType, f32, i1
@@ -12,7 +13,7 @@ from xdsl.ir import Block, Region
 from lampc.dialects.attn import AttentionOp
 from lampc.numerics import reference
 from lampc.numerics.formats import HW, UNBOUNDED
-from lampc.numerics.masks import split_mask
+from lampc.numerics.masks import MASK_THRESHOLD, split_mask
 from lampc.numerics.statistics import Statistics
 from lampc.passes.mixed_precision import MixedPrecisionPass
 from lampc.passes.register_layout import RegisterLayoutPass
@@ -79,7 +80,14 @@ class Case:
             name: attention[name] for name in ("causal", "causal_offset", "window") if name in attention
         }
         tiling: dict[str, Any] = {name: value for name, value in self.tiling.items() if name in ("bq", "bk", "nk", "kv_order")}
-        live, bias = split_mask(self.mask, masked_value=masked_value, shape=(batch, heads, queries, keys), **structure)
+        live, bias = split_mask(
+            self.mask,
+            masked_value=masked_value,
+            threshold=self.tiling.get("mask_threshold", MASK_THRESHOLD),
+            shape=(batch, heads, queries, keys),
+            **structure,
+        )
+        q, k, v = (_stored(x, self.tiling.get("operands", "model")) for x in (self.q, self.k, self.v))
         precision: dict[str, Any] = dict(self.precision) if self.precision is not None else {"policy": "fp32"}
         formats = UNBOUNDED if precision.pop("range", "hw") == "unbounded" else HW
         output = np.zeros((batch, heads, queries, self.v.shape[3]), np.float32)
@@ -87,16 +95,21 @@ class Case:
         for item in range(batch):
             for head in range(heads):
                 one = reference.Head(
-                    self.q[item, head],
-                    self.k[item, head // group],
-                    self.v[item, head // group],
+                    q[item, head],
+                    k[item, head // group],
+                    v[item, head // group],
                     mask=_of_head(live, item, head, queries, keys),
                     bias=_of_head(bias, item, head, queries, keys),
                     sink=None if self.sinks is None else float(self.sinks[head]),
                     **attention,
                 )
                 options = reference.Options(
-                    formats=formats, stream=item * heads + head, layout=self.layout, **tiling, **precision
+                    formats=formats,
+                    stream=item * heads + head,
+                    layout=self.layout,
+                    mask_threshold=self.tiling.get("mask_threshold", MASK_THRESHOLD),
+                    **tiling,
+                    **precision,
                 )
                 output[item, head], counted = reference.attention(one, options)
                 wide = Statistics(heads, counted.sub_blocks)
@@ -107,6 +120,19 @@ class Case:
                     wide.saturated[name][head] = count[0]
                 total.merge(wide)
         return output, total
+
+
+def _stored(x: Array, operands: str) -> Array:
+    """Rounded to a storage type, by others; e4m3 saturates."""
+    if operands in ("model", "f32"):
+        return x
+    types: dict[str, Any] = {"bf16": ml_dtypes.bfloat16, "f16": np.float16, "e4m3": ml_dtypes.float8_e4m3fn}
+    with np.errstate(all="ignore"):
+        return (
+            np.clip(x, -448, 448).astype(types[operands]).astype(np.float32)
+            if operands == "e4m3"
+            else (x.astype(types[operands]).astype(np.float32))
+        )
 
 
 def _of_head(table: Array | None, item: int, head: int, queries: int, keys: int) -> Any:

@@ -6,6 +6,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
+from lampc.numerics import threads
 from tests.unit.numpy_target.compiled import Case, operands, same_bits
 
 PAPER_SIM: dict[str, Any] = {"range": "unbounded", "shift": "exact", "exp_above_one": "keep"}
@@ -110,6 +111,33 @@ def test_the_kernels_engine_does_not_matter():
     output, statistics = case.run()
     assert same_bits(output, plain)
     assert statistics == counted
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("precision", ["lamp", "paper-sim", "stochastic", "fp32"])
+def test_the_number_of_threads_does_not_matter(monkeypatch: pytest.MonkeyPatch, precision: str, layout: Any):
+    """Not even where rounding is random: a random word belongs to a place, not to a turn. Every kernel is shared out."""
+    case = Case(*operands(23, heads=6, kv_heads=2, keys=80), mask=_boolean(23).repeat(2, 1), attention={"softcap": 9.0})
+    case.precision, case.layout = PRECISIONS[precision], layout
+    monkeypatch.setattr(threads, "_MIN_SHARE_NS", 1.0)
+    shares: list[int] = []
+
+    def counted(count: int) -> Any:
+        shares.append(count)
+        return helpers(count)
+
+    helpers: Any = threads._helpers  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(threads, "_helpers", counted)
+    runs: list[tuple[Any, Any]] = []
+    try:
+        for count in (1, 2, 3):
+            threads.set_threads(count)
+            runs.append(case.run())
+            assert bool(shares) == (count > 1)
+    finally:
+        threads.set_threads(None)
+    for output, statistics in runs[1:]:
+        assert same_bits(output, runs[0][0]) and statistics == runs[0][1]
 
 
 def test_operand_types_round_first():

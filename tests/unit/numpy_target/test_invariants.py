@@ -1,9 +1,10 @@
 """The thirteen invariants of docs/lampattention.md section 8, each under its number."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from decimal import Context as DecimalContext
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import onnx
@@ -11,20 +12,28 @@ import onnxruntime  # pyright: ignore[reportMissingTypeStubs]
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from xdsl.context import Context
 from xdsl.parser import Parser
 
 from lampc.numerics import kernels
 from lampc.numerics.encoding import decode
 from lampc.numerics.exponentials import exp_table
 from lampc.numerics.formats import E4M3, E4M11, UE5M3_EXP, UE5M3_SHIFT, UE5M11_EXP, UE5M11_SHIFT, FloatFormat
-from lampc.passes.accel_allocate import AccelAllocatePass
-from lampc.passes.convert_to_accel import ConvertToAccelPass
+from lampc.numerics.statistics import Statistics
 from lampc.pipeline import new_context
-from lampc.targets.accel.run import AccelTarget
 from lampc.targets.numpy.run import NumpyTarget
+from tests.unit.accel.programs import run_case
 from tests.unit.numpy_target.compiled import Array, Case, operands, same_bits
 
+Runner: TypeAlias = Callable[[Case], tuple[Array, Statistics]]
+
+
+def on_the_accelerator(case: Case) -> tuple[Array, Statistics]:
+    """Output and statistics of the case's program."""
+    output, result = run_case(case)
+    return output, result.statistics
+
+
+both_targets = pytest.mark.parametrize("run", [Case.run, on_the_accelerator], ids=["numpy", "accel"])
 SEEDS = st.integers(0, 2**32 - 1)
 SMALL: dict[str, Any] = {"bq": 4, "bk": 4, "nk": 4}
 
@@ -36,28 +45,31 @@ def small(seed: int, *, size: float = 2.0, **more: Any) -> Case:
     return replace(Case(np.float32(size) * q, k, v, attention=causal, tiling=SMALL), **more)
 
 
+@both_targets
 @settings(max_examples=10, deadline=None)
 @given(seed=SEEDS, taus=st.lists(st.floats(0, 2, width=32), min_size=2, max_size=3))
-def test_01_what_stage_1_recomputes_does_not_depend_on_tau(seed: int, taus: list[float]):
-    counts = [small(seed, precision={"tau": tau}).run()[1].stage1 for tau in taus]
+def test_01_what_stage_1_recomputes_does_not_depend_on_tau(run: Runner, seed: int, taus: list[float]):
+    counts = [run(small(seed, precision={"tau": tau}))[1].stage1 for tau in taus]
     assert all((count == counts[0]).all() for count in counts)
 
 
+@both_targets
 @settings(max_examples=10, deadline=None)
 @given(seed=SEEDS, tau=st.floats(1, 2.0**100, width=32))
-def test_02_tau_of_one_or_more_never_triggers_stage_2(seed: int, tau: float):
-    output, counted = small(seed, precision={"tau": tau}).run()
+def test_02_tau_of_one_or_more_never_triggers_stage_2(run: Runner, seed: int, tau: float):
+    output, counted = run(small(seed, precision={"tau": tau}))
     assert (counted.final == counted.stage1).all()
-    assert same_bits(output, small(seed, precision={"stage2": False}).run()[0])
+    assert same_bits(output, run(small(seed, precision={"stage2": False}))[0])
 
 
+@both_targets
 @settings(max_examples=10, deadline=None)
 @given(seed=SEEDS)
-def test_03_tau_zero_recomputes_all_that_could_disturb(seed: int):
+def test_03_tau_zero_recomputes_all_that_could_disturb(run: Runner, seed: int):
     """Logits are small and every row sees several keys, so each live exponential is some 0 < p < 1."""
     case = small(seed, size=0.5, precision={"tau": 0.0})
-    every = small(seed, size=0.5, precision={"policy": "high"}).run()[1]
-    assert (case.run()[1].final == every.final).all()
+    every = run(small(seed, size=0.5, precision={"policy": "high"}))[1]
+    assert (run(case)[1].final == every.final).all()
 
 
 @settings(max_examples=5, deadline=None)
@@ -76,22 +88,24 @@ def test_04_equal_formats_make_delta_and_tau_irrelevant(seed: int):
     assert same_bits(outputs[0], outputs[1]) and same_bits(outputs[0], outputs[2])
 
 
+@both_targets
 @settings(max_examples=10, deadline=None)
 @given(seed=SEEDS, delta=st.floats(0, 1, width=32))
-def test_05_the_first_live_tile_recomputes(seed: int, delta: float):
+def test_05_the_first_live_tile_recomputes(run: Runner, seed: int, delta: float):
     """With keys for one tile only, every live tile of a warp is its first."""
     q, k, v = operands(seed, queries=12, keys=16)
     for order in ("forward", "reverse"):
-        _, counted = Case(q, k, v, tiling={**SMALL, "kv_order": order}, precision={"delta": delta, "tau": 1.0}).run()
+        _, counted = run(Case(q, k, v, tiling={**SMALL, "kv_order": order}, precision={"delta": delta, "tau": 1.0}))
         assert counted.stage1[:, 0].sum() == 0 and counted.stage1.sum() == 6
 
 
+@both_targets
 @settings(max_examples=5, deadline=None)
 @given(seed=SEEDS, layout=st.sampled_from(["safe", "compact"]))
-def test_06_dead_tiles_and_padded_rows_change_nothing(seed: int, layout: Literal["safe", "compact"]):
+def test_06_dead_tiles_and_padded_rows_change_nothing(run: Runner, seed: int, layout: Literal["safe", "compact"]):
     q, k, v = operands(seed, queries=12, keys=40)
     case = Case(q, k, v, tiling=SMALL, layout=layout)
-    output, counted = case.run()
+    output, counted = run(case)
     padding = np.full((1, 2, 40, 8), np.nan, np.float32)
     mask = np.zeros((14, 80), np.bool_)
     mask[:12, :40] = True
@@ -102,7 +116,7 @@ def test_06_dead_tiles_and_padded_rows_change_nothing(seed: int, layout: Literal
         v=np.concatenate([v, np.full_like(padding, np.inf)], axis=2),
         mask=mask,
     )
-    more, more_counted = longer.run()
+    more, more_counted = run(longer)
     assert same_bits(more[:, :, :12], output) and (more[:, :, 12:] == 0).all()
     assert (more_counted.final == counted.final).all() and (more_counted.stage1 == counted.stage1).all()
     assert more_counted.dead_tiles.sum() > counted.dead_tiles.sum()
@@ -162,35 +176,38 @@ def test_09_shifted_logits_that_stage_1_keeps_are_never_negative(delta: float, s
         assert (m - score >= 0).all()
 
 
+@both_targets
 @settings(max_examples=10, deadline=None)
 @given(seed=SEEDS, poison=st.sampled_from([np.nan, np.inf, -np.inf]), layout=st.sampled_from(["safe", "compact"]))
-def test_10_a_nan_stays_in_its_row(seed: int, poison: float, layout: Literal["safe", "compact"]):
+def test_10_a_nan_stays_in_its_row(run: Runner, seed: int, poison: float, layout: Literal["safe", "compact"]):
     clean = small(seed, layout=layout)
     q = clean.q.copy()
     q[0, 1, 5, 2] = poison * 0  # NaN from either sign
-    output, _ = replace(clean, q=q).run()
-    exact, _ = replace(clean, precision=None, layout="safe").run()
+    output, _ = run(replace(clean, q=q))
+    exact, _ = run(replace(clean, precision=None, layout="safe"))
     others = [row for row in range(12) if row != 5]
     assert np.isnan(output[0, 1, 5]).all()
     assert np.isfinite(output[0, 0]).all() and np.isfinite(output[0, 1, others]).all()
-    low, _ = replace(clean, precision={"policy": "low"}, layout="safe").run()
+    low, _ = run(replace(clean, precision={"policy": "low"}, layout="safe"))
     error, bound = (np.linalg.norm((x - exact)[0, 1, others]) for x in (output, low))
     assert error <= max(bound, 0.2 * np.linalg.norm(exact[0, 1, others]))
     first_warps = (slice(None), slice(None), slice(0, 4))  # another warp: not even a bit changes
-    assert same_bits(np.ascontiguousarray(output[first_warps]), np.ascontiguousarray(clean.run()[0][first_warps]))
+    assert same_bits(np.ascontiguousarray(output[first_warps]), np.ascontiguousarray(run(clean)[0][first_warps]))
 
 
+@both_targets
 @pytest.mark.parametrize("layout", ["safe", "compact"])
 @pytest.mark.parametrize("precision", [{}, {"policy": "low"}, {"policy": "high"}, None], ids=["lamp", "low", "high", "fp32"])
-def test_11_grouped_heads_are_repeated_ones(precision: dict[str, Any] | None, layout: Literal["safe", "compact"]):
+def test_11_grouped_heads_are_repeated_ones(run: Runner, precision: dict[str, Any] | None, layout: Literal["safe", "compact"]):
     q, k, v = operands(11, batch=2, heads=6, kv_heads=2, queries=20, keys=70)
     grouped = Case(q, k, v, precision=precision, layout=layout)
     repeated = replace(grouped, k=k.repeat(3, axis=1), v=v.repeat(3, axis=1))
-    (output, counted), (expected, expected_counted) = grouped.run(), repeated.run()
+    (output, counted), (expected, expected_counted) = run(grouped), run(repeated)
     assert same_bits(output, expected) and counted == expected_counted
 
 
-def test_12_fp32_is_onnxruntime_to_fp32_tolerance():
+@both_targets
+def test_12_fp32_is_onnxruntime_to_fp32_tolerance(run: Runner):
     q, k, v = operands(12, batch=2, heads=3, kv_heads=3, queries=40, keys=70, d=32, dv=16)
     case = Case(q, k, v, attention={"scale": 32**-0.5}, precision=None)
     make: Any = onnx.helper
@@ -212,9 +229,9 @@ def test_12_fp32_is_onnxruntime_to_fp32_tolerance():
     model = make.make_model(graph, opset_imports=[make.make_opsetid("", 21)], ir_version=10)
     session: Any = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     (expected,) = session.run(None, {"q": q, "k": k, "v": v})
-    output, _ = case.run()
+    output, _ = run(case)
     np.testing.assert_allclose(output, expected, rtol=1e-5, atol=2e-6)
-    assert np.abs(replace(case, precision={"policy": "low"}).run()[0] - expected).max() > 1e-3
+    assert np.abs(run(replace(case, precision={"policy": "low"}))[0] - expected).max() > 1e-3
 
 
 MACHINE: dict[str, dict[str, Any] | None] = {
@@ -227,6 +244,7 @@ MACHINE: dict[str, dict[str, Any] | None] = {
     "tau": {"tau": 0.125, "delta": 0.0},
     "first": {"tie": "first", "tau": 0.0625},
     "blocks": {"accumulate_block": 4},
+    "overflow": {"overflow": "nan"},
 }
 
 
@@ -240,10 +258,7 @@ def test_13_both_targets_agree(name: str, order: str):
     attention = {"causal": True, "causal_offset": 50, "softcap": 20.0}
     tiling = {"bq": 8, "bk": 8, "nk": 3, "kv_order": order}
     case = Case(q, k, v, mask=mask, sinks=sinks, attention=attention, tiling=tiling, precision=MACHINE[name])
-    module = case.module()
-    ConvertToAccelPass().apply(Context(), module)
-    AccelAllocatePass().apply(Context(), module)
-    output, result = AccelTarget(module).run("attention", case.arguments())
+    output, statistics = on_the_accelerator(case)
     expected, counted = case.run()
     assert same_bits(output, expected)
-    assert result.statistics == counted
+    assert statistics == counted

@@ -10,7 +10,7 @@ from tests.unit.accel.programs import run_case
 from tests.unit.numpy_target.compiled import Case, operands, same_bits
 from tests.unit.numpy_target.test_against_reference import CASES, LAYOUTS, PRECISIONS
 
-# The others are no programs of the machine; test_refused.py sees to them.
+# The others are no programs of the machine; numpy_target/test_option_grid.py sees to them.
 OF_THE_MACHINE = [name for name in PRECISIONS if name not in ("paper-sim", "rtz", "stochastic")]
 
 
