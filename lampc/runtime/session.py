@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 import onnxruntime  # pyright: ignore[reportMissingTypeStubs]
 from onnx import TensorProto, helper, numpy_helper
-from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, FloatAttr, IntegerAttr, StringAttr
+from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, FloatAttr, IntegerAttr, StringAttr, bf16
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, SSAValue
 
@@ -39,6 +39,7 @@ from lampc.dialects.onnx import (
 from lampc.dialects.onnx_attributes import Array
 from lampc.errors import ModelError, printable
 from lampc.frontend.graphs import free_names
+from lampc.runtime.narrow import runs_narrow, widened
 
 ort: Any = onnxruntime  # untyped: every use of it is in this file
 
@@ -318,7 +319,7 @@ class _Builder:
                 node = self._node(op, names)
                 if op.regions:
                     self._captured(node, graph, set(names.values()))
-                graph.node.append(node)
+                graph.node.extend(_runnable(op, node))
         last = block.last_op
         assert last is not None
         for value, output in zip(last.operands, outputs, strict=True):
@@ -372,13 +373,21 @@ class _Builder:
             del node.input[:]
         else:  # a node that lampc added for the host
             outputs = [name.data for name in op.names]
-            node = helper.make_node(op.op_type.data, [], outputs, domain=op.domain.data)
+            node = helper.make_node(op.op_type.data, [], outputs, name=outputs[0], domain=op.domain.data)
             node.attribute.extend(_attribute(key, value) for key, value in op.node_attributes.data.items())
         node.input.extend(inputs)
         if node.name in self.node_names:  # a branch put in its place may use names that the graph around it has too
             node.name = ""
         self.node_names.add(node.name)
         return node
+
+
+def _runnable(op: NodeOp, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    """The node, or what computes the same where onnxruntime has no kernel for bf16."""
+    narrow = [[is_tensor(v.type) and v.type.element_type == bf16 for v in values] for values in (op.operands, op.results)]
+    if not any(map(any, narrow)) or op.regions or runs_narrow(op.domain.data, op.op_type.data, op.version.value.data):
+        return [node]
+    return widened(node, *narrow)
 
 
 def _attribute(name: str, value: Attribute) -> onnx.AttributeProto:
