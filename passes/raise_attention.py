@@ -14,7 +14,7 @@ from lampc.passes.raising.candidates import Site, sites, unweighted
 from lampc.passes.raising.emit import Emission
 from lampc.passes.raising.graph import Refusal, name_of, title
 from lampc.passes.raising.host_nodes import HostNodes
-from lampc.passes.raising.plan import Plan
+from lampc.passes.raising.plan import Nothing, Plan
 
 
 @dataclass(frozen=True)
@@ -89,13 +89,18 @@ def _raise(site: Site, opset: int) -> str | None:
     """Raise one candidate; the reason if it stays."""
     if site.refusal is not None:
         return str(site.refusal)
-    if any(is_tensor(result.type) and 0 in result.type.get_shape() for result in site.node.results[:1]):
+    standard_node = site.contraction is None and not site.node.domain.data
+    result = site.node.results[0].type
+    if not standard_node and is_tensor(result) and 0 in result.get_shape():
         return "its result is empty; there is nothing to compute"
     host = HostNodes(site.node if site.contraction is None else site.contraction.node, opset)
     if not host.anchor.results[0].uses:  # raised from its other operand
         return None
     try:
         plan = _match(site, host)
+        if isinstance(plan, Nothing):
+            host.commit(plan.results)
+            return plan.reason
         emission = Emission(plan, host)
         emission.commit(emission.build())
     except Refusal as refusal:
@@ -107,7 +112,7 @@ def _raise(site: Site, opset: int) -> str | None:
     return None
 
 
-def _match(site: Site, host: HostNodes) -> Plan:
+def _match(site: Site, host: HostNodes) -> Plan | Nothing:
     if site.contraction is not None:
         return decomposed.match(site.contraction, site.side, host)
     if site.node.domain.data:

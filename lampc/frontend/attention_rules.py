@@ -198,11 +198,10 @@ class AttentionRules:
             raise self._error(
                 f"{self._text(3)} is shorter than the {keys} keys, which opset 23 does not define; pad it", "E-ATTN-MASK-SHAPE"
             )
-        if self.version >= 24 and last == 1:
-            self.warnings.append(
-                f"{self.where}: {self._text(3)} has one key where there are {keys}: from opset 24 on the others are masked, in "
-                "opset 23 it is broadcast"
-            )
+        told = f"{self.where}: {self._text(3)} has {last} {'key' if last == 1 else 'keys'} where there are {keys}"
+        if self.version >= 24:
+            also = "; in opset 23 it is broadcast" if last == 1 else ""
+            self.warnings.append(f"{told}: from opset 24 on the others are masked{also}")
 
     def outputs_types(self) -> list[TypeProto | None]:
         """

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 import numpy as np
-from xdsl.dialects.builtin import StringAttr, TensorType, f32, i1
+from xdsl.dialects.builtin import StringAttr, TensorType, f32, f64, i1
 from xdsl.ir import SSAValue
-from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.rewriter import Rewriter
 from xdsl.utils.exceptions import VerifyException
 
 from lampc.dialects.attn import AttentionOp, RearrangeOp
@@ -73,12 +73,8 @@ class Emission:
 
     def commit(self, result: SSAValue) -> None:
         """Put the ops before the anchor and let everybody use their results."""
-        anchor = self.plan.anchor
         self.host.ops[-1].attributes["onnx.name"] = StringAttr(self.host.stem)
-        Rewriter.insert_op(self.host.ops, InsertPoint.before(anchor))
-        for old, new in ((anchor.results[0], result), *self.plan.other_results):
-            new.name_hint = old.name_hint or None
-            old.replace_all_uses_with(new)
+        self.host.commit(((self.plan.anchor.results[0], result), *self.plan.other_results))
 
     def _operand(self, operand: Operand) -> SSAValue:
         return self._rearranged(operand.value, operand.source, operand.target)
@@ -103,7 +99,8 @@ class Emission:
                 return self._placed(live[0], terms[0].layout), masked_value
             return self._joined("And", live, terms), masked_value
         if len(terms) == 1:
-            value = terms[0].value if terms[0].factor == 1.0 else self._additive(terms[0])
+            exact = terms[0].factor == 1.0 and element_of(terms[0].value) != f64
+            value = terms[0].value if exact else self._additive(terms[0])
             return self._placed(value, terms[0].layout), None
         return self._joined("Add", [self._additive(term) for term in terms], terms), None
 
@@ -179,8 +176,16 @@ class Emission:
             chosen = [term.value, low, zero] if term.inverted else [term.value, zero, low]
             return self.host.node("Where", chosen, f32)
         value = term.value
+        if element_of(value) == f64:
+            value = self._within_f32(value)
         if element_of(value) != f32:
             value = self.host.node("Cast", [value], f32, to=onnx_dtype(f32))
         if term.factor == 1.0:
             return value
         return self.host.node("Mul", [value, self.host.constant(np.array(term.factor, np.float32))])
+
+    def _within_f32(self, value: SSAValue) -> SSAValue:
+        """FP64 numbers that are finite in FP32 too: -inf would make a row of FP64's lowest number zeros, not the mean of V."""
+        low, high = (self.host.constant(np.array(number, np.float64)) for number in (LOWEST, -LOWEST))
+        finite = self.host.node("Min", [self.host.node("Max", [value, low]), high])
+        return self.host.node("Where", [self.host.node("IsInf", [value], i1), value, finite], f64)

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 import numpy as np
-from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, TensorType, i64
+from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, TensorType, f32, i1, i64
 from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
 
-from lampc.dialects.onnx import ConstantOp, NodeOp, schema_of
+from lampc.dialects.onnx import ConstantOp, NodeOp, onnx_dtype, schema_of
 from lampc.dialects.onnx_attributes import Array
 from lampc.passes.raising.graph import Refusal, element_of, shape_of
 
@@ -37,6 +38,13 @@ class HostNodes:
         for op in reversed(self.ops):
             op.erase()
         self.ops.clear()
+
+    def commit(self, results: Sequence[tuple[SSAValue, SSAValue]]) -> None:
+        """Put the ops before the anchor and let everybody use the new results, the second of each pair."""
+        Rewriter.insert_op(self.ops, InsertPoint.before(self.anchor))
+        for old, new in results:
+            new.name_hint = old.name_hint or None
+            old.replace_all_uses_with(new)
 
     def constant(self, values: Array) -> SSAValue:
         return self.add(ConstantOp(self._fresh(), values)).result
@@ -86,6 +94,26 @@ class HostNodes:
 
     def reshape(self, value: SSAValue, shape: Sequence[int]) -> SSAValue:
         return self.node("Reshape", [value, self.integers(*shape)], shape=shape)
+
+    def steps(self, count: int) -> SSAValue:
+        """0 to count - 1, int64."""
+        return self.node("Range", [self.integer(n) for n in (0, count, 1)], shape=(count,))
+
+    def zeros(self, shape: Sequence[int], element: Attribute, name: str | None = None) -> SSAValue:
+        """Zeros, made when the model runs."""
+        zeros = self.node("ConstantOfShape", [self.integers(*shape)], f32, shape, name=None if element != f32 else name)
+        return zeros if element == f32 else self.node("Cast", [zeros], element, name=name, to=onnx_dtype(element))
+
+    def limited(self, value: SSAValue, most: int, what: str) -> SSAValue:
+        """
+        int64 `value`; where one is not 0 to `most`, onnxruntime fails with an error that calls it `what`.
+
+        ONNX has no assertion, but looking up an index that is not there is an error.
+        """
+        low = self.node("Less", [value, self.integer(0)], i1)
+        index = self.node("Where", [low, self.integer(most + 1), value], i64)
+        table = self.steps(most + 1)
+        return self.node("Gather", [table, index], shape=shape_of(value), name=f"{self._fresh()}/{what} is not 0 to {most}")
 
     def _fresh(self) -> str:
         return f"lampc/{self.stem}/{len(self.ops)}"

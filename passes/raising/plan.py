@@ -64,3 +64,16 @@ class Plan:
             terms=tuple(replace(term, layout=resolved(term.layout)) for term in self.terms),
             sinks=self.sinks.settled() if self.sinks else None,
         )
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """
+    An attention without keys or without results, which the host answers with zeros.
+
+    results  results of the node and what stands for them
+    reason   why there is nothing to compute
+    """
+
+    results: tuple[tuple[SSAValue, SSAValue], ...]
+    reason: str

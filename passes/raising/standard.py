@@ -10,16 +10,16 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from xdsl.dialects.builtin import AnyFloat, i1
+from xdsl.dialects.builtin import i1
 from xdsl.ir import SSAValue
 
-from lampc.dialects.onnx import NodeOp, numpy_dtype
+from lampc.dialects.onnx import NodeOp, numpy_dtype, onnx_dtype
 from lampc.passes.raising.axis_maps import Axis, Layout, axis
 from lampc.passes.raising.graph import Refusal, element_of, float_attribute, int_attribute, operand, shape_of
 from lampc.passes.raising.host_nodes import HostNodes
 from lampc.passes.raising.mask_structure import Structure, split_masks
 from lampc.passes.raising.mask_terms import MaskTerm
-from lampc.passes.raising.plan import Operand, Plan
+from lampc.passes.raising.plan import Nothing, Operand, Plan
 from lampc.passes.raising.score_output import score_output
 
 FLOATING = (1, 10, 11, 16)
@@ -45,7 +45,7 @@ class _Sizes:
         return self.past + self.keys
 
 
-def match(node: NodeOp, host: HostNodes) -> Plan:
+def match(node: NodeOp, host: HostNodes) -> Plan | Nothing:
     """The attention a standard `Attention` node computes; `host` takes nodes to be added. Raises Refusal with the reason."""
     _refuse_unsupported(node)
     sizes = _sizes(node)
@@ -54,6 +54,9 @@ def match(node: NodeOp, host: HostNodes) -> Plan:
     d, e = axis("d", sizes.size), axis("d", sizes.value_size)
     canonical = (b, h, l, k)
     cached, others = _cache(node, host, sizes)
+    if 0 in (sizes.batch, sizes.queries, sizes.total, sizes.value_size):
+        return _nothing(node, host, sizes, others)
+    lengths = _lengths(node, host, sizes)
 
     def place(x: SSAValue, head: Axis, rows: Axis, inner: Axis) -> Operand:
         target = (b, head, rows, inner)
@@ -63,9 +66,9 @@ def match(node: NodeOp, host: HostNodes) -> Plan:
     mask = operand(node, 3)
     if mask is not None:
         mask = _checked_mask(node, host, mask, sizes)
-    structure, terms = _masks(node, host, canonical, sizes, mask)
+    structure, terms = _masks(node, host, canonical, sizes, mask, lengths)
     if _used(node, 3):
-        others += ((node.results[3], _scores(node, host, canonical, sizes, cached[0], mask)),)
+        others += ((node.results[3], _scores(node, host, canonical, sizes, cached[0], mask, lengths)),)
     return Plan(
         node,
         place(node.operands[0], h, l, d),
@@ -124,10 +127,9 @@ def _sizes(node: NodeOp) -> _Sizes:
     past = _past(node, query[0], key_heads, size, value_size)
     if key_size != size or key[0] != query[0] or value[0] != query[0] or value[-2] != key[-2]:
         raise Refusal(f"query, key and value of shapes {query}, {key} and {value}", node)
-    sizes = _Sizes(rank, query[0], heads, key_heads, query[-2], key[-2], size, value_size, past)
-    if 0 in (sizes.batch, sizes.queries, sizes.total, size, value_size):
-        raise Refusal("an empty tensor", node)
-    return sizes
+    if not size:
+        raise Refusal("a head size of 0", node)
+    return _Sizes(rank, query[0], heads, key_heads, query[-2], key[-2], size, value_size, past)
 
 
 def _past(node: NodeOp, batch: int, heads: int, size: int, value_size: int) -> int:
@@ -142,9 +144,7 @@ def _past(node: NodeOp, batch: int, heads: int, size: int, value_size: int) -> i
     return length
 
 
-def _cache(
-    node: NodeOp, host: HostNodes, sizes: _Sizes
-) -> tuple[tuple[SSAValue, SSAValue], tuple[tuple[SSAValue, SSAValue], ...]]:
+def _cache(node: NodeOp, host: HostNodes, sizes: _Sizes) -> tuple[list[SSAValue], tuple[tuple[SSAValue, SSAValue], ...]]:
     """Keys and values behind the cache, and what stands for the outputs present_key and present_value."""
     joined: list[SSAValue] = []
     others: list[tuple[SSAValue, SSAValue]] = []
@@ -166,7 +166,27 @@ def _cache(
         joined.append(value)
         if present:
             others.append((node.results[1 + index], value))
-    return (joined[0], joined[1]), tuple(others)
+    return joined, tuple(others)
+
+
+def _nothing(node: NodeOp, host: HostNodes, sizes: _Sizes, others: tuple[tuple[SSAValue, SSAValue], ...]) -> Nothing:
+    """Results without elements, or zeros where there are queries and no keys."""
+    results = [*others]
+    for index in (0, 3):
+        if _used(node, index):
+            name, shape = node.names.data[index].data, shape_of(node.results[index])
+            results.append((node.results[index], host.zeros(shape, element_of(node.results[index]), name)))
+    return Nothing(tuple(results), "there are no keys: its result is zeros" if not sizes.total else "its result is empty")
+
+
+def _lengths(node: NodeOp, host: HostNodes, sizes: _Sizes) -> SSAValue | None:
+    """nonpad_kv_seqlen [batch], checked when the model runs."""
+    lengths = operand(node, 6)
+    if lengths is None:
+        return None
+    if shape_of(lengths) != (sizes.batch,):
+        raise Refusal(f"nonpad_kv_seqlen of shape {shape_of(lengths)} for a batch of {sizes.batch}", node)
+    return host.limited(lengths, sizes.keys, "nonpad_kv_seqlen")
 
 
 def _scale(node: NodeOp, size: int) -> float:
@@ -183,7 +203,15 @@ def _softcap(node: NodeOp) -> float | None:
     return cap or None
 
 
-def _scores(node: NodeOp, host: HostNodes, canonical: Layout, sizes: _Sizes, key: SSAValue, mask: SSAValue | None) -> SSAValue:
+def _scores(
+    node: NodeOp,
+    host: HostNodes,
+    canonical: Layout,
+    sizes: _Sizes,
+    key: SSAValue,
+    mask: SSAValue | None,
+    lengths: SSAValue | None,
+) -> SSAValue:
     """What stands for the output qk_matmul_output."""
 
     def four_axes(value: SSAValue, heads: int) -> SSAValue:
@@ -195,7 +223,7 @@ def _scores(node: NodeOp, host: HostNodes, canonical: Layout, sizes: _Sizes, key
 
     names = ("left_window_size", "right_window_size")
     bounded = int_attribute(node, "is_causal", 0) == 1 or any(int_attribute(node, name, -1) >= 0 for name in names)
-    live = _positions(node, host, canonical, sizes).value if bounded or operand(node, 6) is not None else None
+    live = _positions(node, host, canonical, sizes, lengths).value if bounded or lengths is not None else None
     return score_output(
         node,
         host,
@@ -209,19 +237,18 @@ def _scores(node: NodeOp, host: HostNodes, canonical: Layout, sizes: _Sizes, key
 
 
 def _masks(
-    node: NodeOp, host: HostNodes, canonical: Layout, sizes: _Sizes, mask: SSAValue | None
+    node: NodeOp, host: HostNodes, canonical: Layout, sizes: _Sizes, mask: SSAValue | None, lengths: SSAValue | None
 ) -> tuple[Structure | None, tuple[MaskTerm, ...]]:
     """is_causal, windows, lengths and attn_mask as numbers and tensors."""
     left, right = int_attribute(node, "left_window_size", -1), int_attribute(node, "right_window_size", -1)
     causal = int_attribute(node, "is_causal", 0) == 1
-    lengths = operand(node, 6)
     structure: Structure | None = None
     terms: list[MaskTerm] = []
     if lengths is None and right < 0 and (causal or left < 0):
         # without a cache causal is top-left; left_window_size = W keeps W + 1 keys
         structure = Structure(sizes.past, left + 1 if left >= 0 else None) if causal else None
     else:
-        terms.append(_positions(node, host, canonical, sizes))
+        terms.append(_positions(node, host, canonical, sizes, lengths))
     if mask is None:
         return structure, tuple(terms)
     shape = shape_of(mask)
@@ -231,13 +258,18 @@ def _masks(
 
 
 def _checked_mask(node: NodeOp, host: HostNodes, mask: SSAValue, sizes: _Sizes) -> SSAValue:
-    """attn_mask, padded to all keys as version 24 says. Raises Refusal for what ONNX's evaluators disagree on."""
+    """
+    attn_mask as ONNX adds it: numbers of any type in Q's type, padded to all keys as version 24 says.
+
+    Raises Refusal for what ONNX's evaluators disagree on.
+    """
     shape, element = shape_of(mask), element_of(mask)
     scores = (sizes.batch, sizes.heads, sizes.queries, sizes.total)
     if not 1 <= len(shape) <= 4:
         raise Refusal(f"attn_mask has rank {len(shape)}", node)
-    if not isinstance(element, AnyFloat) and element != i1:
-        raise Refusal(f"attn_mask of {element}, whose numbers ONNX adds; cast it to bool or float", node)
+    if element not in (i1, element_of(node.operands[0])):
+        element = element_of(node.operands[0])
+        mask = host.node("Cast", [mask], element, to=onnx_dtype(element))
     if node.version.value.data >= 24 and shape[-1] < sizes.total:
         missing = host.integers(*[0] * (2 * len(shape) - 1), sizes.total - shape[-1])
         dead = host.constant(np.array(False if element == i1 else -np.inf, numpy_dtype(element)))
@@ -248,7 +280,7 @@ def _checked_mask(node: NodeOp, host: HostNodes, mask: SSAValue, sizes: _Sizes) 
     return mask
 
 
-def _positions(node: NodeOp, host: HostNodes, canonical: Layout, sizes: _Sizes) -> MaskTerm:
+def _positions(node: NodeOp, host: HostNodes, canonical: Layout, sizes: _Sizes, lengths: SSAValue | None) -> MaskTerm:
     """
     Causality, windows and nonpad_kv_seqlen [batch] as a boolean [batch, 1, queries, keys] that the host computes.
 
@@ -258,15 +290,8 @@ def _positions(node: NodeOp, host: HostNodes, canonical: Layout, sizes: _Sizes) 
     left, right = int_attribute(node, "left_window_size", -1), int_attribute(node, "right_window_size", -1)
     if int_attribute(node, "is_causal", 0):
         right = 0
-    lengths = operand(node, 6)
-    if lengths is not None and shape_of(lengths) != (sizes.batch,):
-        raise Refusal(f"nonpad_kv_seqlen of shape {shape_of(lengths)} for a batch of {sizes.batch}", node)
-
-    def steps(count: int) -> SSAValue:
-        return host.node("Range", [host.integer(n) for n in (0, count, 1)], shape=(count,))
-
-    key = steps(sizes.total)
-    distance = host.node("Sub", [key, host.reshape(steps(sizes.queries), (sizes.queries, 1))])
+    key = host.steps(sizes.total)
+    distance = host.node("Sub", [key, host.reshape(host.steps(sizes.queries), (sizes.queries, 1))])
     offset = host.integer(sizes.past)
     live: list[SSAValue] = []
     if lengths is not None:
