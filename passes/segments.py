@@ -78,7 +78,7 @@ def cut(
     end(body, [copies[value] for value in outputs], members[-1])
     function = FuncOp(name, ([v.type for v in inputs], [v.type for v in outputs]), Region(body), "private")
     function.location = call.location
-    return Segment(call, function, inputs, outputs)
+    return Segment(call, function, inputs, list(outputs))
 
 
 def end(body: Block, values: Sequence[SSAValue], source: Operation) -> None:

@@ -209,7 +209,7 @@ class _Assembly:
         if heads:
             return heads
         if len(self.outer) > 1:  # the first is the batch
-            return next((found for group in reversed(self.outer[1:]) if (found := set(group) & shared)), set())
+            return next((found for group in reversed(self.outer[1:]) if (found := set(group) & shared)), set[Atom]())
         inner = {*sizes, *self.rows, *self.keys}
         for layout in layouts:
             beside = [group for group in layout if group and not inner & set(group)]

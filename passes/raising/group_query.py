@@ -21,8 +21,10 @@ from lampc.passes.raising.mask_structure import Structure, split_masks
 from lampc.passes.raising.mask_terms import MaskTerm
 from lampc.passes.raising.plan import Operand, Plan
 
-_INPUTS = ("query", "key", "value", "past_key", "past_value", "seqlens_k", "total_sequence_length", "cos_cache", "sin_cache")
-_INPUTS += ("position_ids", "attention_bias", "head_sink")
+_INPUTS = (
+    *("query", "key", "value", "past_key", "past_value", "seqlens_k", "total_sequence_length", "cos_cache", "sin_cache"),
+    *("position_ids", "attention_bias", "head_sink"),
+)
 
 
 @dataclass(frozen=True)

@@ -134,7 +134,7 @@ def _complements(live: SSAValue, other: SSAValue, sign: float) -> bool:
     if ones is None or bias is None or ones.dtype == np.bool_ or bias.dtype == np.bool_:
         return False
     try:
-        ones, bias = np.broadcast_arrays(ones, bias * sign)
+        ones, bias = np.broadcast_arrays(ones, np.multiply(bias, sign, dtype=np.float64))
     except ValueError:
         return False
     alive = ones == 1

@@ -129,7 +129,7 @@ def _guard(node: NodeOp, layout: Layout, state: Scores) -> tuple[SSAValue, Score
 
 def _looks_at_the_scores(guard: Guard, state: Scores) -> bool:
     """Whether a row that is dead for the guard is dead: it looks at the scores, at some mask of theirs, or at its condition."""
-    if node_of(guard.source) in state.absorbed:
+    if guard.source is not None and node_of(guard.source) in state.absorbed:
         return True
     masks = [(term.value, term.inverted) for term in state.terms if term.factor > 0]
     return (guard.source, guard.inverted) in masks
