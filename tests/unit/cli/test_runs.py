@@ -9,6 +9,7 @@ import onnxruntime  # pyright: ignore[reportMissingTypeStubs]
 import pytest
 
 from lampc import __version__
+from lampc.runtime.session import session_options
 from tests.models.merged_decoder import decoder_inputs, merged_decoder
 from tests.unit.cli.conftest import Lampc
 
@@ -91,7 +92,7 @@ def test_fp32_agrees_with_onnxruntime_and_writes_the_outputs(lampc: Lampc, tiny:
     np.savez("in.npz", x=x)
     seen = lampc(tiny, "--target", "numpy", "--inputs", "in.npz", "--policy", "fp32", "--check", "--outputs", "out.npz")
     assert seen.code == 0 and "check passed" in seen.out
-    session: Any = onnxruntime.InferenceSession(str(tiny))
+    session: Any = onnxruntime.InferenceSession(str(tiny), session_options(1))
     (expected,) = session.run(["y"], {"x": x})
     with np.load("out.npz") as outputs:
         assert np.abs(outputs["y"] - expected).max() < 1e-4 * np.abs(expected).max()

@@ -20,6 +20,7 @@ from lampc.numerics.exponentials import exp_table
 from lampc.numerics.formats import E4M3, E4M11, UE5M3_EXP, UE5M3_SHIFT, UE5M11_EXP, UE5M11_SHIFT, FloatFormat
 from lampc.numerics.statistics import Statistics
 from lampc.pipeline import new_context
+from lampc.runtime.session import session_options
 from lampc.targets.numpy.run import NumpyTarget
 from tests.unit.accel.programs import run_case
 from tests.unit.numpy_target.compiled import Array, Case, operands, same_bits
@@ -227,7 +228,9 @@ def test_12_fp32_is_onnxruntime_to_fp32_tolerance(run: Runner):
         [make.make_tensor("scale", onnx.TensorProto.FLOAT, [], [32**-0.5])],
     )
     model = make.make_model(graph, opset_imports=[make.make_opsetid("", 21)], ir_version=10)
-    session: Any = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    session: Any = onnxruntime.InferenceSession(
+        model.SerializeToString(), session_options(1), providers=["CPUExecutionProvider"]
+    )
     (expected,) = session.run(None, {"q": q, "k": k, "v": v})
     output, _ = run(case)
     np.testing.assert_allclose(output, expected, rtol=1e-5, atol=2e-6)
