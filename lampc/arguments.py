@@ -10,8 +10,9 @@ from typing import Any, NoReturn
 from lampc import __version__
 from lampc.errors import UsageError
 from lampc.frontend.limits import Limits, budgets
-from lampc.options import BASELINES, POLICIES, PRESETS, Options
+from lampc.options import BASELINES, FP32_LARGEST, POLICIES, PRESETS, Options
 
+MAX_WARPS = 64
 EMIT = ("onnx", "attn", "tiled", "lamp", "accel", "asm")
 DESCRIPTION = """
 Compile the attentions of an ONNX model to LampAttention (look-ahead mixed precision, arXiv 2609.39361), run the whole model
@@ -173,7 +174,7 @@ def _add_scheme(group: Any) -> None:
         "--operands", choices=("model", "f32", "bf16", "f16", "e4m3"), default="model", help="storage type of Q, K and V"
     )
     group.add_argument("--bq", type=_count(1, 64), default=default.bq, metavar="N", help="query rows of a warp; default 16")
-    group.add_argument("--nq", type=_count(1, 64), metavar="N", help="warps of a thread block; default 128/bq")
+    group.add_argument("--nq", type=_count(1, MAX_WARPS), metavar="N", help="warps of a thread block; default 128/bq")
     group.add_argument("--bk", type=_count(1, 256), default=default.bk, metavar="N", help="keys of a sub-block; default 16")
     group.add_argument("--nk", type=_count(1, 16), default=default.nk, metavar="N", help="sub-blocks of a key tile; default 4")
     group.add_argument(
@@ -307,13 +308,15 @@ def _options(parsed: argparse.Namespace) -> Options:
     for name, preset in PRESETS[parsed.preset].items():
         values[name] = values[name] or preset
     values["stage1"], values["stage2"] = parsed.stage1 == "on", parsed.stage2 == "on"
-    values["nq"] = parsed.nq or max(1, 128 // parsed.bq)
-    if not 0 <= parsed.delta < math.inf:
-        raise UsageError(f"--delta {parsed.delta}: the margin of stage 1 is finite and not negative")
-    if not parsed.tau >= 0:
-        raise UsageError(f"--tau {parsed.tau}: the threshold of stage 2 is a number that is not negative")
-    if math.isnan(parsed.mask_threshold):
-        raise UsageError("--mask-threshold nan: give a number")
+    values["nq"] = parsed.nq or min(MAX_WARPS, max(1, 128 // parsed.bq))
+    if not 0 <= parsed.delta <= FP32_LARGEST:
+        raise UsageError(f"--delta {parsed.delta}: the margin of stage 1 is finite in FP32 and not negative")
+    if not 0 <= parsed.tau <= FP32_LARGEST:
+        raise UsageError(
+            f"--tau {parsed.tau}: the threshold of stage 2 is finite in FP32 and not negative; 1 turns stage 2 off"
+        )
+    if not abs(parsed.mask_threshold) <= FP32_LARGEST:
+        raise UsageError(f"--mask-threshold {parsed.mask_threshold}: give a number that is finite in FP32")
     if values["exp_above_one"] == "keep" and values["range"] == "hw":
         raise UsageError("--exp-above-one keep needs --range unbounded: the hw shift format is unsigned")
     return Options(**values)

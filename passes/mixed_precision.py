@@ -25,6 +25,7 @@ from lampc.numerics.formats import (
     FloatFormat,
     unbounded,
 )
+from lampc.options import FP32_LARGEST
 
 
 @dataclass(frozen=True)
@@ -112,10 +113,10 @@ class MixedPrecisionPass(ModulePass):
     seed: int = 0
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        if not 0 <= self.delta < float("inf"):
-            raise UsageError(f"option delta={self.delta}: the margin of stage 1 is finite and not negative")
-        if not self.tau >= 0:
-            raise UsageError(f"option tau={self.tau}: the threshold of stage 2 is not negative")
+        if not 0 <= self.delta <= FP32_LARGEST:
+            raise UsageError(f"option delta={self.delta}: the margin of stage 1 is finite in FP32 and not negative")
+        if not 0 <= self.tau <= FP32_LARGEST:
+            raise UsageError(f"option tau={self.tau}: the threshold of stage 2 is finite in FP32 and not negative")
         if self.accumulate_block < 1:
             raise UsageError(f"option accumulate-block={self.accumulate_block}: must be at least 1")
         if not 0 <= self.seed < 1 << 64:

@@ -28,6 +28,7 @@ from lampc.dialects.attn import AttentionOp, RearrangeOp
 from lampc.errors import UsageError
 from lampc.ir import Emitter, tensor_shape
 from lampc.numerics.sets import MAX_SUB_BLOCKS
+from lampc.options import FP32_LARGEST
 
 _ELEMENTS: dict[str, Attribute] = {
     "f32": Float32Type(),
@@ -99,8 +100,8 @@ class TileAttentionPass(ModulePass):
             if not 1 <= value <= most:
                 note = " (stage 2 enumerates the 2^nk masks of a tile)" if name == "nk" else ""
                 raise UsageError(f"option {name}={value}: must be from 1 to {most}{note}")
-        if self.mask_threshold != self.mask_threshold:
-            raise UsageError("option mask-threshold=nan: must be a number")
+        if not abs(self.mask_threshold) <= FP32_LARGEST:
+            raise UsageError(f"option mask-threshold={self.mask_threshold}: must be a number that is finite in FP32")
         PatternRewriteWalker(_TileAttention(self), apply_recursively=False).rewrite_module(op)
 
 

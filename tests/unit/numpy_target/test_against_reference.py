@@ -5,8 +5,15 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
+from xdsl.parser import Parser
 
-from lampc.numerics import threads
+from lampc.dialects.lamp_types import FloatType
+from lampc.errors import CompileError
+from lampc.numerics import reference, threads
+from lampc.numerics.formats import HW, FloatFormat, FormatSet
+from lampc.passes.convert_to_accel import ConvertToAccelPass
+from lampc.pipeline import new_context
+from lampc.targets.numpy.run import NumpyTarget
 from tests.unit.numpy_target.compiled import Case, operands, same_bits
 
 PAPER_SIM: dict[str, Any] = {"range": "unbounded", "shift": "exact", "exp_above_one": "keep"}
@@ -138,6 +145,37 @@ def test_the_number_of_threads_does_not_matter(monkeypatch: pytest.MonkeyPatch, 
         threads.set_threads(None)
     for output, statistics in runs[1:]:
         assert same_bits(output, runs[0][0]) and statistics == runs[0][1]
+
+
+OWN = FormatSet(
+    low=FloatFormat("e3m4", True, 3, 4, 2, "ieee"),
+    high=FloatFormat("e6m9", True, 6, 9, 31),
+    low_shift=FloatFormat("ue4m4", False, 4, 4, 5),
+    high_shift=FloatFormat("e5m10", True, 5, 10, 20, "none"),
+    low_exp=FloatFormat("ue4m4", False, 4, 4, 15, "none"),
+    high_exp=FloatFormat("e5m10", True, 5, 10, 30),
+)
+
+
+@pytest.mark.parametrize("overflow", ["saturate", "nan"])
+def test_formats_of_ones_own(overflow: Any):
+    """The IR states the formats; the numpy target runs any, the machine has its own."""
+    q, k, v = operands(24, heads=1, kv_heads=1, keys=80)
+    case = Case(8 * q, k, v, attention={"softcap": 50.0}, precision={"overflow": overflow})
+    text = str(case.module())
+    for old, new in zip(vars(HW).values(), vars(OWN).values(), strict=True):
+        assert str(FloatType.of(old)) in text
+        text = text.replace(str(FloatType.of(old)), str(FloatType.of(new)))
+    module = Parser(new_context(), text).parse_module()
+    module.verify()
+    result = NumpyTarget(module).run("attention", case.arguments())
+    head = reference.Head(case.q[0, 0], k[0, 0], v[0, 0], softcap=50.0)
+    expected, counted = reference.attention(head, reference.Options(formats=OWN, overflow=overflow))
+    assert same_bits(result.output[0, 0], expected)
+    assert result.statistics == counted
+    assert counted.saturated["e3m4"].sum() > 0
+    with pytest.raises(CompileError, match="format e3m4 is not a program of the machine, which has e4m3 there"):
+        ConvertToAccelPass().apply(new_context(), module)
 
 
 def test_operand_types_round_first():

@@ -20,6 +20,8 @@ NAN, INF = float("nan"), float("inf")
     [
         ({"tau": -1.0}, "option tau=-1.0"),
         ({"tau": NAN}, "option tau=nan"),
+        ({"tau": INF}, "option tau=inf"),
+        ({"tau": 1e39}, r"option tau=1e\+39"),
         ({"delta": NAN}, "option delta=nan"),
         ({"delta": INF}, "option delta=inf"),
         ({"delta": -0.5}, "option delta=-0.5"),
@@ -44,6 +46,8 @@ def test_options_of_mixed_precision(options: dict[str, Any], message: str):
         ({"bk": 0}, "option bk=0"),
         ({"bk": 257}, "option bk=257"),
         ({"mask_threshold": NAN}, "option mask-threshold=nan"),
+        ({"mask_threshold": -INF}, "option mask-threshold=-inf"),
+        ({"nq": 65}, "option nq=65"),
     ],
 )
 def test_options_of_tiling(options: dict[str, Any], message: str):

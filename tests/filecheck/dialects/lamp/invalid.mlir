@@ -128,3 +128,35 @@ func.func @state(%m4: !lamp.mask<4>, %live: tensor<64x16xi1>, %mu: tensor<16xf32
   func.return
 }
 // CHECK: the body ends in a lamp.yield of the state after a chunk
+
+// -----
+
+func.func @unsigned(%k: tensor<64x8xf32>, %q: tensor<16x8xf32>) {
+  %y = lamp.accumulate %k, %q {rounding = "rne", overflow = "saturate", accumulate_block = 1 : i64} : tensor<64x8xf32>, tensor<16x8xf32> -> tensor<64x16x!lamp.float<ue4m3>>
+  func.return
+}
+// CHECK: the accumulator must be signed, ue4m3 is not
+
+// -----
+
+func.func @overflow(%k: tensor<64x8xf32>, %q: tensor<16x8xf32>) {
+  %y = lamp.accumulate %k, %q {rounding = "rne", overflow = "wrap", accumulate_block = 1 : i64} : tensor<64x8xf32>, tensor<16x8xf32> -> tensor<64x16x!lamp.float<e4m3>>
+  func.return
+}
+// CHECK: overflow must be one of saturate, nan, got 'wrap'
+
+// -----
+
+func.func @no_nan(%k: tensor<64x8xf32>, %q: tensor<16x8xf32>) {
+  %y = lamp.accumulate %k, %q {rounding = "rne", overflow = "nan", accumulate_block = 1 : i64} : tensor<64x8xf32>, tensor<16x8xf32> -> tensor<64x16x!lamp.float<e4m3, nan = none>>
+  func.return
+}
+// CHECK: overflow = nan needs a format with a NaN, e4m3 has none
+
+// -----
+
+func.func @keep(%y: tensor<64x16x!lamp.float<e4m3>>, %mu: tensor<16x!lamp.float<e4m11>>, %live: tensor<64x16xi1>, %m: !lamp.mask<4>) {
+  %e = lamp.exponential %y, %mu, %live in %m {shift_format = !lamp.float<ue5m3, bias = 22>, shift = "exact", above_one = "keep", unit = "lut"} : tensor<64x16x!lamp.float<e4m3>>, tensor<16x!lamp.float<e4m11>>, tensor<64x16xi1>, !lamp.mask<4> -> tensor<64x16x!lamp.float<ue5m3, bias = 31>>
+  func.return
+}
+// CHECK: above_one = keep needs an unbounded range: the hw shift format is unsigned
