@@ -10,7 +10,8 @@ from typing import Any, NoReturn
 from lampc import __version__
 from lampc.errors import UsageError
 from lampc.frontend.limits import Limits, budgets
-from lampc.options import BASELINES, FP32_LARGEST, POLICIES, PRESETS, Options
+from lampc.numerics.formats import FP32_LARGEST
+from lampc.options import BASELINES, POLICIES, PRESETS, Options
 
 MAX_WARPS = 64
 EMIT = ("onnx", "attn", "tiled", "lamp", "accel", "asm")

@@ -3,9 +3,6 @@
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-FP32_LARGEST = (2 - 2.0**-23) * 2.0**127
-"""delta, tau and the mask threshold are FP32 numbers: no larger than this."""
-
 Target = Literal["numpy", "accel"]
 
 POLICIES = ("lamp", "low", "high", "fp32", "host")

@@ -18,6 +18,7 @@ from lampc.ir import Emitter, tensor_shape
 from lampc.numerics.formats import (
     E4M3,
     E4M11,
+    FP32_LARGEST,
     UE5M3_EXP,
     UE5M3_SHIFT,
     UE5M11_EXP,
@@ -25,7 +26,6 @@ from lampc.numerics.formats import (
     FloatFormat,
     unbounded,
 )
-from lampc.options import FP32_LARGEST
 
 
 @dataclass(frozen=True)

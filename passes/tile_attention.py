@@ -27,8 +27,8 @@ from lampc.dialects import attn_tiled as tiled
 from lampc.dialects.attn import AttentionOp, RearrangeOp
 from lampc.errors import UsageError
 from lampc.ir import Emitter, tensor_shape
+from lampc.numerics.formats import FP32_LARGEST
 from lampc.numerics.sets import MAX_SUB_BLOCKS
-from lampc.options import FP32_LARGEST
 
 _ELEMENTS: dict[str, Attribute] = {
     "f32": Float32Type(),

@@ -116,6 +116,9 @@ UE8M11 = unbounded(UE5M11_EXP)
 F16 = FloatFormat("f16", True, 5, 10, 15, "ieee")
 BF16 = FloatFormat("bf16", True, 8, 7, 127, "ieee")
 
+FP32_LARGEST = (2.0 - 2.0**-23) * 2.0**127
+"""No number of FP32, such as delta, tau and the mask threshold, is larger."""
+
 FORMATS: dict[str, FloatFormat] = {
     f.name: f
     for f in (
