@@ -15,17 +15,6 @@ from lampc.passes.raising.graph import Refusal, is_node, name_of
 from lampc.passes.raising.layout_ops import LAYOUT_OPS, unchanged
 from lampc.passes.raising.softmaxes import softmax_of
 
-FUSED = (
-    "DecoderMaskedMultiHeadAttention",
-    "DecoderMaskedSelfAttention",
-    "DecoderAttention",
-    "LongformerAttention",
-    "PackedAttention",
-    "PackedMultiHeadAttention",
-    "PagedAttention",
-    "QAttention",
-    "SparseAttention",
-)
 _QUANTISED = ("QuantizeLinear", "DequantizeLinear")
 _AFTER_SOFTMAX = (*LAYOUT_OPS, *_QUANTISED, "Expand", "Cast", "CastLike", "IsNaN", "Where", "Slice", "Split", "Mul")
 _BETWEEN_PRODUCTS = (*LAYOUT_OPS, "Expand", "Cast", "CastLike", "Identity", "Dropout", "Mul", "Div", "Add", "Sub", "Where")
@@ -99,8 +88,8 @@ def _sites_of(node: NodeOp) -> Iterator[Site]:
         yield Site(node, node.op_type.data, refusal=Refusal("this operator is not supported", node))
     elif is_node(node, *microsoft.SUPPORTED, domain="com.microsoft"):
         yield Site(node, f"com.microsoft.{node.op_type.data}")
-    elif is_node(node, *FUSED, domain="com.microsoft"):
-        reason = Refusal("this operator of com.microsoft is not supported", node)
+    elif node.domain.data == "com.microsoft" and node.op_type.data in microsoft.UNSUPPORTED:
+        reason = Refusal(f"this operator is not supported: {microsoft.UNSUPPORTED[node.op_type.data]}", node)
         yield Site(node, f"com.microsoft.{node.op_type.data}", refusal=reason)
     elif (softmax := softmax_of(node)) is not None:
         yield from _weighing(node, softmax.form)

@@ -10,11 +10,12 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from xdsl.dialects.builtin import AnyFloat, i1, i64
+from xdsl.dialects.builtin import i1, i64
 from xdsl.ir import SSAValue
 
 from lampc.dialects.onnx import NodeOp, numpy_dtype
 from lampc.passes.raising.axis_maps import Layout, axis
+from lampc.passes.raising.fused_inputs import bias_term, refuse, sliced
 from lampc.passes.raising.graph import Refusal, element_of, float_attribute, int_attribute, operand, shape_of, text_attribute
 from lampc.passes.raising.host_nodes import HostNodes
 from lampc.passes.raising.mask_structure import Structure, split_masks
@@ -25,6 +26,7 @@ _INPUTS = (
     *("query", "key", "value", "past_key", "past_value", "seqlens_k", "total_sequence_length", "cos_cache", "sin_cache"),
     *("position_ids", "attention_bias", "head_sink"),
 )
+_REFUSED = ("k_scale", "v_scale", "q_norm_weight", "k_norm_weight", "query_seqlens")
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,10 @@ class _Sizes:
     @property
     def keys(self) -> int:
         return self.past + self.queries
+
+    @property
+    def scores(self) -> tuple[int, int, int, int]:
+        return self.batch, self.heads, self.queries, self.keys
 
 
 def match(node: NodeOp, host: HostNodes) -> Plan:
@@ -75,20 +81,15 @@ def match(node: NodeOp, host: HostNodes) -> Plan:
 
 
 def _refuse_unsupported(node: NodeOp) -> None:
-    for index in range(len(_INPUTS), len(node.operands)):
-        if operand(node, index) is not None:
-            raise Refusal(f"its input number {index + 1} (scales of a quantised cache, norms, query lengths) is given", node)
-    for index in range(3, len(node.results)):
-        if node.results[index].uses:
-            raise Refusal("its output of scores is used", node)
+    refuse(node, dict(enumerate(_REFUSED, len(_INPUTS))), {3: "output_qk"})
     for name in ("k_quant_type", "v_quant_type"):
         if (kind := text_attribute(node, name, "NONE")) != "NONE":
             raise Refusal(f"{name} is {kind}: the cache is quantised", node)
     for name in ("sliding_window_cache", "kv_cache_bit_width"):
         if int_attribute(node, name, 0):
             raise Refusal(f"{name} is set", node)
-    if int_attribute(node, "causal", 1) != 1:
-        raise Refusal("causal is 0", node)
+    if int_attribute(node, "causal", 1) != 1 and int_attribute(node, "local_window_size", -1) != -1:
+        raise Refusal("local_window_size without causality", node)
 
 
 def _sizes(node: NodeOp, given: dict[str, SSAValue | None]) -> _Sizes:
@@ -150,17 +151,21 @@ def _before(node: NodeOp, host: HostNodes, sizes: _Sizes, given: dict[str, SSAVa
     """
     if not sizes.past:
         return None
-    lengths, total = given["seqlens_k"], given["total_sequence_length"]
-    assert lengths is not None and total is not None
-    lengths = host.node("Cast", [host.reshape(lengths, (sizes.batch, 1))], i64, to=7)
+    total = given["total_sequence_length"]
+    assert total is not None
+    lengths = _lengths(host, sizes, given)
     count = host.node("Cast", [host.reshape(total, (1, 1))], i64, to=7)
     cached = host.node("Sub", [lengths, host.integer(sizes.queries - 1)])
     first = host.node("Equal", [count, host.integer(sizes.queries)], i1)
-    return host.node("Where", [first, host.integer(0), cached], i64, shape=(sizes.batch, 1))
+    before = host.node("Where", [first, host.integer(0), cached], i64, shape=(sizes.batch, 1))
+    return host.limited(before, sizes.past, "keys in the cache by seqlens_k")
 
 
-def _steps(host: HostNodes, count: int) -> SSAValue:
-    return host.node("Range", [host.integer(n) for n in (0, count, 1)], shape=(count,))
+def _lengths(host: HostNodes, sizes: _Sizes, given: dict[str, SSAValue | None]) -> SSAValue:
+    """seqlens_k, one less than the keys that there are in all, int64 [batch, 1]."""
+    lengths = given["seqlens_k"]
+    assert lengths is not None
+    return host.node("Cast", [host.reshape(lengths, (sizes.batch, 1))], i64, to=7)
 
 
 def _rotated(
@@ -178,7 +183,7 @@ def _rotated(
         raise Refusal("do_rotary without cos_cache and sin_cache", node)
     positions = given["position_ids"]
     if positions is None:
-        positions = host.reshape(_steps(host, sizes.queries), (1, sizes.queries))
+        positions = host.reshape(host.steps(sizes.queries), (1, sizes.queries))
         if before is not None:
             positions = host.node("Add", [positions, before])
     elif shape_of(positions) != (sizes.batch, sizes.queries):
@@ -246,37 +251,62 @@ def _masks(
         raise Refusal(f"local_window_size is {window}", node)
     terms: list[MaskTerm] = []
     structure: Structure | None = None
-    if before is None:
+    causal = int_attribute(node, "causal", 1) == 1
+    if before is not None:
+        live = _live(host, sizes, before, window, causal)
+        terms.append(MaskTerm(node, live, (canonical[0], (), *canonical[2:]), selects=True))
+    elif causal:
         structure = Structure(0, window if window > 0 else None)
-    else:
-        terms.append(MaskTerm(node, _live(host, sizes, before, window), (canonical[0], (), *canonical[2:]), selects=True))
+    if before is None and (sizes.batch > 1 or not causal):
+        # prompts padded on the right; of a single one only the padding itself would see the padding
+        ends = host.reshape(_lengths(host, sizes, given), (sizes.batch, 1, 1, 1))
+        there = host.node("LessOrEqual", [host.steps(sizes.queries), ends], i1)
+        terms.append(MaskTerm(node, there, (canonical[0], (), (), canonical[3]), selects=True))
     bias = given["attention_bias"]
     if bias is not None:
-        shape, scores = shape_of(bias), (sizes.batch, sizes.heads, sizes.queries, sizes.keys)
-        if len(shape) != 4 or any(n not in (1, full) for n, full in zip(shape[:3], scores[:3], strict=True)):
-            raise Refusal(f"an attention_bias of shape {shape} for scores of shape {scores}", node)
-        if shape[3] != sizes.keys or not isinstance(element_of(bias), AnyFloat):
-            raise Refusal(
-                f"an attention_bias for {shape[3]} keys where the cache holds {sizes.past} and {sizes.queries} follow", node
-            )
-        layout = tuple(() if n == 1 else group for n, group in zip(shape, canonical, strict=True))
-        terms.append(MaskTerm(node, bias, layout))
+        terms.append(bias_term(node, _bias(node, host, sizes, bias, before), canonical, sizes.scores))
     return split_masks(terms, canonical[2], canonical[3], structure)
 
 
-def _live(host: HostNodes, sizes: _Sizes, before: SSAValue, window: int) -> SSAValue:
+def _bias(node: NodeOp, host: HostNodes, sizes: _Sizes, bias: SSAValue, before: SSAValue | None) -> SSAValue:
+    """
+    attention_bias [batch or 1, heads or 1, queries or 1, keys that there are] for the places of the cache and the new keys.
+
+    Where the cache has more places than keys, zeros stand for the others, and the new keys' columns are looked up.
+    """
+    shape = shape_of(bias)
+    if len(shape) != 4 or shape[3] < sizes.queries or shape[3] > sizes.keys:
+        raise Refusal(f"an attention_bias of shape {shape} for scores of shape {sizes.scores}", node)
+    if before is None or (shape[3] == sizes.keys and sizes.batch == 1):
+        return bias
+    old = min(shape[3], sizes.past)
+    cached = sliced(host, bias, [old], 3)[0]
+    if old < sizes.past:
+        zero = host.constant(np.zeros((), numpy_dtype(element_of(bias))))
+        pads = host.integers(0, 0, 0, 0, 0, 0, 0, sizes.past - old)
+        cached = host.node("Pad", [cached, pads, zero], shape=(*shape[:3], sizes.past))
+    columns = host.node("Add", [host.steps(sizes.queries), host.reshape(before, (sizes.batch, 1, 1, 1))])
+    wide = (sizes.batch, *shape[1:3])
+    columns = host.node("Expand", [columns, host.integers(*wide, sizes.queries)], shape=(*wide, sizes.queries))
+    table = host.node("Expand", [bias, host.integers(*wide, shape[3])], shape=(*wide, shape[3]))
+    new = host.node("GatherElements", [table, columns], shape=(*wide, sizes.queries), axis=3)
+    cached = host.node("Expand", [cached, host.integers(*wide, sizes.past)], shape=(*wide, sizes.past))
+    return host.node("Concat", [cached, new], shape=(*wide, sizes.keys), axis=3)
+
+
+def _live(host: HostNodes, sizes: _Sizes, before: SSAValue, window: int, causal: bool) -> SSAValue:
     """
     bool [batch, 1, queries, past + queries]: with n keys in the cache, key i of it is there if i < n; query j and the key
     that came with it have position n + j.
     """
     count = host.reshape(before, (sizes.batch, 1, 1, 1))
-    old = _steps(host, sizes.past)
+    old = host.steps(sizes.past)
     there = host.node("Less", [old, count], i1)
-    steps = _steps(host, sizes.queries)
+    steps = host.steps(sizes.queries)
     rows = host.reshape(steps, (sizes.queries, 1))
     behind = host.node("Add", [host.node("Sub", [rows, old]), count])  # how far a cached key lies back
     beside = host.node("Sub", [rows, steps])
-    late = host.node("GreaterOrEqual", [beside, host.integer(0)], i1)
+    late = host.node("GreaterOrEqual", [beside, host.integer(0 if causal else -sizes.queries)], i1)
     shape = (sizes.batch, 1, sizes.queries, sizes.past)
     if window > 0:
         there = host.node("And", [there, host.node("Less", [behind, host.integer(window)], i1)])

@@ -21,7 +21,7 @@ class Graph:
         self.initializers: list[onnx.TensorProto] = []
         self.inputs: dict[str, Array] = {}
         self.domains: dict[str, int] = {}
-        self.outputs: dict[str, tuple[int, ...]] = {}
+        self.outputs: dict[str, tuple[int, tuple[int, ...]]] = {}
 
     def input(self, name: str, *shape: int) -> str:
         """A graph input of standard normal values."""
@@ -52,8 +52,8 @@ class Graph:
     def reshape(self, value: str, *sizes: int) -> str:
         return self.node("Reshape", value, self.shape(*sizes))
 
-    def output(self, name: str, *shape: int) -> None:
-        self.outputs[name] = shape
+    def output(self, name: str, *shape: int, dtype: int = TensorProto.FLOAT) -> None:
+        self.outputs[name] = dtype, shape
 
     def model(self) -> onnx.ModelProto:
         """The graph, checked."""
@@ -61,7 +61,7 @@ class Graph:
             helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
             for name, array in self.inputs.items()
         ]
-        outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in self.outputs.items()]
+        outputs = [helper.make_tensor_value_info(name, *type_) for name, type_ in self.outputs.items()]
         graph = helper.make_graph(self.nodes, "g", inputs, outputs, self.initializers)
         imports = [helper.make_opsetid(domain, version) for domain, version in (("", self.opset), *self.domains.items())]
         model = helper.make_model(graph, opset_imports=imports, ir_version=10)
