@@ -149,9 +149,9 @@ func.func @no_softmax(%q: tensor<1x4x8x16xf32>, %k: tensor<1x4x16x8xf32>, %v: te
 
 // -----
 
-// CHECK: {node = "y", form = "com.microsoft.DecoderMaskedMultiHeadAttention", reason = "stopped at com.microsoft.DecoderMaskedMultiHeadAttention 'y': this operator of com.microsoft is not supported"}
+// CHECK: {node = "y", form = "com.microsoft.PagedAttention", reason = "stopped at com.microsoft.PagedAttention 'y': this operator is not supported: its cache is in pages found by a block table"}
 func.func @microsoft(%q: tensor<1x8x64xf32>) -> tensor<1x8x64xf32> {
-  %y = onnx.node "com.microsoft::DecoderMaskedMultiHeadAttention"(%q, %q, %q) {num_heads = 4 : i64} version 0 names ["y"] : (tensor<1x8x64xf32>, tensor<1x8x64xf32>, tensor<1x8x64xf32>) -> tensor<1x8x64xf32>
+  %y = onnx.node "com.microsoft::PagedAttention"(%q, %q, %q) {num_heads = 4 : i64} version 0 names ["y"] : (tensor<1x8x64xf32>, tensor<1x8x64xf32>, tensor<1x8x64xf32>) -> tensor<1x8x64xf32>
   func.return %y : tensor<1x8x64xf32>
 }
 
