@@ -156,13 +156,35 @@ def start(model: onnx.ModelProto, options: Any, what: str) -> Any:
         raise ModelError(f"onnxruntime cannot load it: {first_line(error)}", where=what) from error
 
 
-def inject(options: Any, weights: Weights, names: Mapping[str, int]) -> None:
-    """Give a session the constants that its model names without values (ONNX data types by name)."""
+def inject(options: Any, weights: Weights, names: Mapping[str, int], graph: onnx.GraphProto) -> None:
+    """Give a session of `graph` the constants that it names without values (ONNX data types by name)."""
     if names:
         values = [weights.value(name, dtype) for name, dtype in names.items()]
         options.add_external_initializers(list(names), values)
+        rewritten = _rewritten(graph)
         for name, value in zip(names, values, strict=True):
-            options.add_initializer(name, value)  # lets onnxruntime drop the copy that it makes of an injected one
+            if name not in rewritten:
+                options.add_initializer(name, value)  # lets onnxruntime drop the copy that it makes of an injected one
+
+
+_KEEPS_WEIGHTS = frozenset(("MatMul", "Gemm", "MatMulNBits", "MatMulInteger", "QLinearMatMul"))
+
+
+def _rewritten(graph: onnx.GraphProto) -> set[str]:
+    """
+    Names that onnxruntime may give other values than the model's: inputs of all but matrix products, subgraphs' too.
+
+    Its transpose optimizer transposes the constants of element-wise nodes under their old names; a value given by
+    `add_initializer` would then come back in the old shape.
+    """
+    names: set[str] = set()
+    for node in graph.node:
+        if node.op_type not in _KEEPS_WEIGHTS:
+            names.update(node.input)
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                names |= _rewritten(inner)
+    return names
 
 
 def run_session(session: Any, outputs: Sequence[str], feeds: Mapping[str, Any], what: str) -> list[Any]:
@@ -211,7 +233,7 @@ class ModelSession:
         model = onnx.ModelProto()
         model.CopyFrom(proto)
         self.tables = {name: weights.arrays[name] for name in take_tables(model.graph, outside)}
-        inject(options, weights, outside)
+        inject(options, weights, outside, model.graph)
         self.session = start(model, options, "the model")
         weights.arrays.unload()
 
@@ -248,7 +270,7 @@ class SegmentSession:
         model.opset_import.extend(proto.opset_import)
         model.functions.extend(proto.functions)
         options = session_options(threads)
-        inject(options, weights, builder.injected)
+        inject(options, weights, builder.injected, graph)
         self.session = start(model, options, f"host segment '{self.name}'")
         weights.arrays.unload()
 

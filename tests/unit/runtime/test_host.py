@@ -54,6 +54,21 @@ def load(graph: Graph) -> Model:
     return load_bytes(graph.model().SerializeToString(), "graph")
 
 
+def test_constants_that_onnxruntime_transposes():
+    """Its optimizer moves transposes over element-wise nodes and rewrites their constants under the old names."""
+    graph = Graph()
+    values = graph.rng.standard_normal((1, 1, 64, 32)).astype(np.float32)
+    x = graph.input("x", 1, 64, 128)
+    heads = graph.transpose(graph.reshape(x, 1, 64, 4, 32), 0, 2, 1, 3)
+    graph.output(graph.transpose(graph.node("Mul", heads, graph.constant(values)), 0, 2, 1, 3), 1, 64, 4, 32)
+    model = load(graph)
+    expected = graph.inputs["x"].reshape(1, 64, 4, 32) * values.transpose(0, 2, 1, 3)
+    (found,) = reference_outputs(model, graph.inputs).values()
+    np.testing.assert_array_equal(found, expected)
+    (found,) = runtime_of(model, graph.inputs).run(graph.inputs, nothing).values()
+    np.testing.assert_array_equal(found, expected)
+
+
 def test_layers_share_functions_and_weights():
     graph = layers(3)
     model = load(graph)
