@@ -4,7 +4,6 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -22,13 +21,6 @@ from lampc.numerics.rounding import Overflow, Rounding, round_to
 from tests.unit.numerics.strategies import EDGES, any_format
 
 ACCUMULATORS = [E4M3, E4M11, E8M3, E8M11, None]
-
-
-@pytest.fixture(autouse=True)
-def automatic_engine() -> Iterator[None]:
-    yield
-    kernels.set_engine("auto")
-    threads.set_threads(None)
 
 
 def assert_same(a: Array, b: Array) -> None:
