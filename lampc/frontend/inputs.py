@@ -20,10 +20,10 @@ from numpy.lib import format as npy
 
 from lampc.dialects.onnx_attributes import Array
 from lampc.errors import InputError, UsageError, printable
+from lampc.frontend.limits import raise_it
 from lampc.frontend.model import GraphValue, Model
 
 _LONGEST_HEADER = 10_000
-_LARGEST_ARRAY = 2**34
 _LARGEST_SYNTHETIC = 2**28
 _CORPUS_PREFIX = "in/"
 
@@ -49,7 +49,7 @@ def _stored_dtype(value: GraphValue) -> tuple[np.dtype[Any], ...]:
     return (dtype,)
 
 
-def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, value: GraphValue, model: Model) -> Array:
+def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, value: GraphValue, model: Model, room: int) -> Array:
     what = f"array '{printable(info.filename.removesuffix('.npy'))}'"
     with archive.open(info) as stream:
         shape, fortran, dtype = _header(stream, what)
@@ -64,8 +64,14 @@ def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, value: GraphVal
         if static or any(size < 0 for size in shape):
             raise InputError(f"{what} is {found}; {model.file} takes {wanted}", code="E-INPUT-SHAPE")
         size = prod(shape) * dtype.itemsize
-        if size > min(info.file_size, _LARGEST_ARRAY):
+        if size > info.file_size:
             raise InputError(f"{what} claims {size} bytes, the file has {info.file_size}", code="E-INPUT-SIZE")
+        if size > room:  # a file of zeros unpacks to a thousand times its size
+            raise InputError(
+                f"with {what} of {size} bytes the arrays unpack to more than {model.limits.input_bytes}; "
+                f"{raise_it('input_bytes')}",
+                code="E-INPUT-SIZE",
+            )
         data = stream.read(size)
     if len(data) != size:
         raise InputError(f"{what} claims {size} bytes, the file has {len(data)}", code="E-INPUT-SIZE")
@@ -106,8 +112,13 @@ def load_inputs(path: str | Path, model: Model, optional: Set[str] = frozenset()
             raise InputError("it is no regular file; name an .npz file", code="E-INPUT-FILE")
         with zipfile.ZipFile(path) as archive:
             members = _input_keys(archive, model, optional)
-            present = [value for value in model.inputs if value.original in members]
-            return {value.name: _read_array(archive, members[value.original], value, model) for value in present}
+            arrays: dict[str, Array] = {}
+            room = model.limits.input_bytes
+            for value in model.inputs:
+                if value.original in members:
+                    array = arrays[value.name] = _read_array(archive, members[value.original], value, model, room)
+                    room -= array.nbytes
+            return arrays
     except OSError as error:
         raise InputError(f"cannot read it: {error.strerror}", file=printable(str(path)), code="E-INPUT-FILE") from error
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:

@@ -30,6 +30,7 @@ class Limits:
     fold_weight       elements of a float initializer that folding may still transform (weights are left alone)
     host_elements     elements of one constant that a host segment could still be asked to compute
     loop_iterations   constant trip count of a Loop
+    input_bytes       all arrays of --inputs, unpacked
     """
 
     model_bytes: int = 2**31 - 1
@@ -44,6 +45,7 @@ class Limits:
     fold_weight: int = 2**16
     host_elements: int = 2**31
     loop_iterations: int = 1_000_000
+    input_bytes: int = 2**32
 
     def changed(self, words: list[str]) -> "Limits":
         """The same with budgets replaced, each given as NAME=N. Raises UsageError."""

@@ -18,6 +18,7 @@ from lampc.dialects.onnx_attributes import Array
 from lampc.errors import InputError, UsageError
 from lampc.frontend.dims import bind_dims
 from lampc.frontend.inputs import filled_inputs, load_inputs, parse_value, synthetic_inputs
+from lampc.frontend.limits import Limits
 from lampc.frontend.model import Model
 from tests.unit.frontend.builders import attention, load, model, node, tensor, value
 
@@ -145,6 +146,15 @@ def test_hostile_arrays(content: bytes, code: str, tmp_path: Path) -> None:
         load_inputs(tmp_path / "i.npz", two_inputs())
     assert caught.value.code == code
     assert not _Explosive.exploded
+
+
+def test_arrays_that_unpack_to_more_than_is_allowed(tmp_path: Path) -> None:
+    proto = model([node("Add", ["a", "b"], ["y"])], [value("a", ("n",)), value("b", ("n",))], [value("y", ("n",))])
+    np.savez_compressed(tmp_path / "i.npz", a=np.zeros(1000, np.float32), b=np.zeros(1000, np.float32))
+    assert set(load_inputs(tmp_path / "i.npz", load(proto, Limits(input_bytes=8000)))) == {"a", "b"}
+    with pytest.raises(InputError, match=r"array 'b' of 4000 bytes .* more than 7999; .* --limit input_bytes=N") as caught:
+        load_inputs(tmp_path / "i.npz", load(proto, Limits(input_bytes=7999)))
+    assert caught.value.code == "E-INPUT-SIZE"
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 nonsense", X.tobytes()])
