@@ -5,25 +5,25 @@ stdout is for results, stderr for progress and diagnostics. Exit codes: 0 done; 
 failed --check); 2 wrong usage; 70 an internal error. No Python traceback without --traceback.
 """
 
-import os
 import sys
 import traceback
 from collections.abc import Sequence
 
 from lampc.arguments import Arguments, parse_arguments
 from lampc.errors import LampcError, UsageError, printable
+from lampc.streams import describe, drop_stdout, open_streams
 
 
 def main(args: Sequence[str] | None = None) -> None:
     """Run `lampc` on `args` (default: the command line's). Raises SystemExit with the exit codes above where it is not 0."""
+    open_streams()
     words = list(sys.argv[1:] if args is None else args)
     try:
         arguments = parse_arguments(words)
         code = _isolated(arguments, words) if arguments.isolate else _run(arguments)
         sys.stdout.flush()
-    except BrokenPipeError:
-        # The reader has had enough (`lampc ... | head`); without this Python complains when it closes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader has had enough: lampc ... | head
+        drop_stdout()
         code = 1
     except KeyboardInterrupt:
         print("\nlampc: interrupted", file=sys.stderr)
@@ -36,6 +36,12 @@ def main(args: Sequence[str] | None = None) -> None:
         code = error.exit_code
     except MemoryError:
         print("lampc: out of memory; use smaller dimensions (--dim, --shape)", file=sys.stderr)
+        code = 1
+    except OSError as error:
+        if "--traceback" in words:
+            traceback.print_exc()
+        drop_stdout()
+        print(f"lampc: {describe(error)}", file=sys.stderr)
         code = 1
     except Exception as error:
         if "--traceback" in words:

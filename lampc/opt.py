@@ -9,7 +9,6 @@ Exit codes: 0 done; 1 the input does not parse or verify, or a pass cannot do it
 """
 
 import argparse
-import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from xdsl.xdsl_opt_main import xDSLOptMain
 
 from lampc import __version__, registry
 from lampc.errors import LampcError, printable
+from lampc.streams import describe, drop_stdout, open_streams
 
 UPSTREAM_DIALECTS = ("builtin", "func", "arith", "tensor", "scf", "test")
 UPSTREAM_PASSES = ("canonicalize", "cse", "dce")
@@ -71,8 +71,8 @@ def _message(error: BaseException) -> str:
     """What went wrong: on one line, except that a syntax error shows the source below it."""
     if isinstance(error, (ParseError, ArgSpecParseError)):
         return str(error).strip()
-    if isinstance(error, OSError) and error.filename:
-        return f"{error.filename}: {error.strerror}"
+    if isinstance(error, OSError):
+        return describe(error)
     text = " ".join(str(error).split()) or type(error).__name__
     op = _failing_op(error)
     return f"{text}; in: {op}" if op else text
@@ -98,18 +98,20 @@ def main(args: Sequence[str] | None = None) -> None:
 
     Raises SystemExit with the exit codes above where it is not 0.
     """
+    open_streams()
     running = False
     try:
         driver = LampcOptMain("Run lampc's passes on a module (MLIR text or ONNX) and print it.", args)
         running = True
         driver.run()
         sys.stdout.flush()
-    except BrokenPipeError:
-        # The reader has had enough (`lampc-opt ... | head`); without this Python complains when it closes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader has had enough: lampc-opt ... | head
+        drop_stdout()
         sys.exit(1)
     except (Exception, ArgSpecParseError) as error:  # xDSL derives ArgSpecParseError from BaseException
         code = _exit_code(error, running)
+        if isinstance(error, OSError):
+            drop_stdout()
         if "--traceback" in (sys.argv[1:] if args is None else args):
             traceback.print_exception(error)
         elif code == 70:

@@ -1,7 +1,6 @@
 """`lampc-asm`: assemble, disassemble and check programs of the modelled accelerator."""
 
 import argparse
-import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -10,6 +9,7 @@ from typing import NoReturn
 
 from lampc import __version__
 from lampc.errors import InputError, LampcError, UsageError
+from lampc.streams import describe, drop_stdout, open_streams
 from lampc.targets.accel.assembler import assemble
 from lampc.targets.accel.disassembler import disassemble
 from lampc.targets.accel.isa import TABLE
@@ -143,22 +143,23 @@ def _list(_: argparse.Namespace) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run `lampc-asm`. Raises SystemExit with the exit code where it is not 0."""
+    open_streams()
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         parsed = _parser().parse_args(given)
         parsed.run(parsed)
         sys.stdout.flush()
-    except BrokenPipeError:
-        # The reader has had enough (`lampc-asm ... | head`); without this Python complains when it closes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader has had enough: lampc-asm ... | head
+        drop_stdout()
         sys.exit(1)
     except Exception as error:
         if "--traceback" in given:
             traceback.print_exception(error)
         elif isinstance(error, LampcError):
             print(f"lampc-asm: {error}", file=sys.stderr)
-        elif isinstance(error, OSError) and error.filename:
-            print(f"lampc-asm: {error.filename}: {error.strerror}", file=sys.stderr)
+        elif isinstance(error, OSError):
+            drop_stdout()
+            print(f"lampc-asm: {describe(error)}", file=sys.stderr)
         else:
             what = f"{type(error).__name__}: {' '.join(str(error).split())}"
             print(f"lampc-asm: internal error: {what}; please report what --traceback shows", file=sys.stderr)

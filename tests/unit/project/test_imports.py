@@ -13,7 +13,8 @@ MAY_IMPORT = {
     "dialects": {"errors", "numerics"},
     "ir": set[str](),
     "passes": {"errors", "numerics", "dialects", "ir"},
-    "targets": {"errors", "numerics", "dialects"},
+    "streams": set[str](),
+    "targets": {"errors", "streams", "numerics", "dialects"},
     "frontend": {"errors", "numerics", "dialects"},
 }
 # The instruction table is the machine's; the accel dialect checks its instructions against it (decisions.md).
